@@ -1,0 +1,23 @@
+//! `nvidia-hook`: what must change outside the bundle?
+//!
+//! Everything that changes something inside a root filesystem or on the host. It never decides
+//! which devices a container gets: a [`nvidia_oci::Plan`] says that. The folder's name is that of
+//! its second half, the OCI hook for CDI specs of others; most of the work here happens before
+//! the container exists, without any hook.
+
+#![deny(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+pub mod host;
+mod image;
+mod layer;
+mod ldcache;
+mod links;
+mod rootfs;
+
+pub use image::facts;
+pub use layer::{Look, Prepared, RootfsMount};
+pub use rootfs::Rootfs;

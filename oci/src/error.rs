@@ -1,0 +1,179 @@
+//! Refusals: one enum of codes, each with its way out, in one line a person understands.
+//!
+//! A message says what is wrong with which thing and where; the way out of the code is appended,
+//! so that the line that `kubectl describe pod` shows is enough to act on.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a container was refused. A code keeps its number and meaning for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    // 0xx: what was read
+    SpecUnreadable,
+    ConfigUnreadable,
+    OptionsUnreadable,
+    // 1xx: what was asked
+    UnknownGpu,
+    InvalidRequest,
+    MigName,
+    ExcludedGpu,
+    UuidUnknown,
+    // 2xx: what the host has
+    NoKernelDriver,
+    NoGpu,
+    NoDriverFiles,
+    DriverMismatch,
+    LibraryMissing,
+    NodeMissing,
+    ProcfsUnreadable,
+    UntrustedPath,
+    ModuleNotLoaded,
+    LibraryUnreadable,
+    // 3xx: the root filesystem
+    RootfsUnreadable,
+    FixupFailed,
+    KernelTooOld,
+    CacheUnreadable,
+    // 4xx: the shim
+    InnerShim,
+    WorkerTimeout,
+    WorkerCrashed,
+}
+
+impl Code {
+    /// The code as it is printed: `NVS-101`.
+    pub fn id(self) -> &'static str {
+        self.row().0
+    }
+
+    /// What a person can do about it.
+    pub fn way_out(self) -> &'static str {
+        self.row().1
+    }
+
+    fn row(self) -> (&'static str, &'static str) {
+        match self {
+            Self::SpecUnreadable => ("NVS-001", "this is for whoever wrote the bundle to correct"),
+            Self::ConfigUnreadable => {
+                ("NVS-002", "correct the file, or remove it to run with the defaults")
+            }
+            Self::OptionsUnreadable => {
+                ("NVS-003", "correct the options table of this runtime in containerd's config.toml")
+            }
+            Self::UnknownGpu => ("NVS-101", "ask for a GPU that exists on this node"),
+            Self::InvalidRequest => {
+                ("NVS-102", "use an index, a GPU UUID, a PCI bus id, all, none or void")
+            }
+            Self::MigName => ("NVS-103", "ask for a whole GPU"),
+            Self::ExcludedGpu => {
+                ("NVS-104", "ask for another GPU, or remove it from NVreg_ExcludedGpus")
+            }
+            Self::UuidUnknown => {
+                ("NVS-105", "run nvidia-smi once or enable persistence mode, or ask by index")
+            }
+            Self::NoKernelDriver => {
+                ("NVS-201", "install the NVIDIA driver and load its kernel module (modprobe nvidia)")
+            }
+            Self::NoGpu => ("NVS-202", "see dmesg for why the driver took no GPU"),
+            Self::NoDriverFiles => {
+                ("NVS-203", "install the driver's libraries, or set driver-root to where they are")
+            }
+            Self::DriverMismatch => {
+                ("NVS-204", "reload the kernel module or reboot, so that both are of one version")
+            }
+            Self::LibraryMissing => ("NVS-205", "install the driver's missing package"),
+            Self::NodeMissing => {
+                ("NVS-206", "run nvidia-modprobe -c 0 -u, or set dev-root to where the nodes are")
+            }
+            Self::ProcfsUnreadable => ("NVS-207", "reload the NVIDIA kernel module"),
+            Self::UntrustedPath => {
+                ("NVS-208", "give it to root and take write permission from all others")
+            }
+            Self::ModuleNotLoaded => ("NVS-209", "load it with modprobe"),
+            Self::LibraryUnreadable => ("NVS-210", "reinstall the driver's package"),
+            Self::RootfsUnreadable => ("NVS-301", "see the log for the mount that failed"),
+            Self::FixupFailed => ("NVS-302", "correct the image at that path"),
+            Self::KernelTooOld => ("NVS-303", "use Linux 5.6 or later"),
+            Self::CacheUnreadable => ("NVS-304", "run ldconfig when building the image"),
+            Self::InnerShim => {
+                ("NVS-401", "install containerd-shim-runc-v2, or set inner-shim to its path")
+            }
+            Self::WorkerTimeout => ("NVS-402", "look for a hanging file system under the image"),
+            Self::WorkerCrashed => ("NVS-403", "please report this with the log of containerd"),
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+/// A refusal: the code, what is wrong where, and what the system said of it.
+#[derive(Debug, thiserror::Error)]
+pub struct Error {
+    code: Code,
+    what: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    pub fn new(code: Code, what: impl Into<String>) -> Self {
+        Self { code, what: what.into(), source: None }
+    }
+
+    /// With the error that caused it.
+    pub fn caused(
+        code: Code,
+        what: impl Into<String>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self { code, what: what.into(), source: Some(source.into()) }
+    }
+
+    pub fn code(&self) -> Code {
+        self.code
+    }
+}
+
+impl fmt::Display for Error {
+    /// One line: `NVS-101: what is wrong: what the system said; what to do`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = format!("{}: {}", self.code, self.what);
+        let mut source = self.source.as_deref().map(|source| source as &dyn StdError);
+        while let Some(error) = source {
+            line.push_str(": ");
+            line.push_str(&error.to_string());
+            source = error.source();
+        }
+        line.push_str("; ");
+        line.push_str(self.code.way_out());
+        // Words of others (image, TOML reader) must not break the line.
+        for character in line.chars() {
+            let shown = if character.is_control() { ' ' } else { character };
+            fmt::Write::write_char(f, shown)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_with_cause_and_way_out() {
+        let cause = std::io::Error::other("line one\nline two");
+        let error = Error::caused(Code::SpecUnreadable, "config.json of /b", cause);
+        assert_eq!(
+            error.to_string(),
+            "NVS-001: config.json of /b: line one line two; \
+             this is for whoever wrote the bundle to correct"
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! Where things on the host are looked for: one tree below one prefix.
+//!
+//! `/` is the real host; a simulated node or a driver root is the same tree below another prefix.
+//! Links are followed as a process chrooted into the tree would: an absolute target starts again
+//! at the prefix, and `..` never leaves it. Paths handed in and out are those of the tree itself,
+//! absolute and without the prefix.
+
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+/// The kernel's own limit on links in one resolution (`MAXSYMLINKS`).
+const MAX_LINKS: usize = 40;
+
+/// A file tree below a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    prefix: PathBuf,
+}
+
+impl Host {
+    /// The tree below `prefix`.
+    pub fn new(prefix: impl Into<PathBuf>) -> Self {
+        Self { prefix: prefix.into() }
+    }
+
+    /// The tree below `root`, a directory of this tree, as a driver root is: absolute links in it
+    /// resolve below it.
+    pub fn below(&self, root: &Path) -> Self {
+        Self { prefix: self.join(root) }
+    }
+
+    /// The directory on this machine at which the tree begins.
+    pub fn prefix(&self) -> &Path {
+        &self.prefix
+    }
+
+    /// Where `path` of the tree lies on this machine; no link is followed.
+    pub fn join(&self, path: &Path) -> PathBuf {
+        let mut joined = self.prefix.clone();
+        joined.extend(path.components().filter(|c| matches!(c, Component::Normal(_))));
+        joined
+    }
+
+    /// Follows every link of `path` inside the tree.
+    ///
+    /// # Errors
+    /// `NotFound` if a component is missing, `FilesystemLoop` (as `Other`) after 40 links.
+    pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut todo: Vec<OsString> = components_reversed(path);
+        let mut done = PathBuf::from("/");
+        let mut links = 0;
+        while let Some(name) = todo.pop() {
+            if name == ".." {
+                done.pop();
+                continue;
+            }
+            let candidate = done.join(&name);
+            let real = self.join(&candidate);
+            if !fs::symlink_metadata(&real)?.file_type().is_symlink() {
+                done = candidate;
+                continue;
+            }
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(io::Error::other(format!("too many links at {}", path.display())));
+            }
+            let target = fs::read_link(&real)?;
+            if target.is_absolute() {
+                done = PathBuf::from("/");
+            }
+            todo.extend(components_reversed(&target));
+        }
+        Ok(done)
+    }
+
+    /// What `path` is, links followed.
+    pub fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        fs::symlink_metadata(self.join(&self.resolve(path)?))
+    }
+
+    /// What `path` is; links are followed in its parents only.
+    pub fn symlink_metadata(&self, path: &Path) -> io::Result<Metadata> {
+        fs::symlink_metadata(self.join(&self.resolve_parent(path)?))
+    }
+
+    /// The target of the link `path`; links are followed in its parents only.
+    pub fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::read_link(self.join(&self.resolve_parent(path)?))
+    }
+
+    /// Whether `path` exists, links followed.
+    pub fn exists(&self, path: &Path) -> bool {
+        self.resolve(path).is_ok()
+    }
+
+    /// The file `path`, links followed, opened for reading.
+    pub fn open(&self, path: &Path) -> io::Result<File> {
+        File::open(self.join(&self.resolve(path)?))
+    }
+
+    /// The whole of the file `path`, links followed.
+    ///
+    /// # Errors
+    /// `InvalidData` if it has more than `limit` bytes.
+    pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit {
+            let what = format!("{} is larger than {limit} bytes", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        Ok(bytes)
+    }
+
+    /// As [`Self::read`], as text; bytes that are not UTF-8 are replaced.
+    pub fn read_text(&self, path: &Path, limit: u64) -> io::Result<String> {
+        let bytes = self.read(path, limit)?;
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    /// The names in the directory `path`, links followed, in byte order.
+    pub fn read_dir(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let directory = fs::read_dir(self.join(&self.resolve(path)?))?;
+        let mut names =
+            directory.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn resolve_parent(&self, path: &Path) -> io::Result<PathBuf> {
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => Ok(self.resolve(parent)?.join(name)),
+            _ => self.resolve(path),
+        }
+    }
+}
+
+fn components_reversed(path: &Path) -> Vec<OsString> {
+    path.components()
+        .rev()
+        .filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir))
+        .map(|c| c.as_os_str().to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn tree() -> (tempfile::TempDir, Host) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("usr/lib")).unwrap();
+        fs::write(dir.path().join("usr/lib/x"), "x").unwrap();
+        let host = Host::new(dir.path());
+        (dir, host)
+    }
+
+    #[test]
+    fn absolute_links_stay_below_the_prefix() {
+        let (dir, host) = tree();
+        symlink("/usr/lib", dir.path().join("lib")).unwrap();
+        assert_eq!(host.resolve(Path::new("/lib/x")).unwrap(), Path::new("/usr/lib/x"));
+        assert_eq!(host.read(Path::new("/lib/x"), 10).unwrap(), b"x");
+    }
+
+    #[test]
+    fn parents_do_not_lead_out() {
+        let (dir, host) = tree();
+        symlink("../../../../usr/lib/x", dir.path().join("usr/up")).unwrap();
+        assert_eq!(host.resolve(Path::new("/usr/up")).unwrap(), Path::new("/usr/lib/x"));
+        assert_eq!(host.join(Path::new("/../../etc")), dir.path().join("etc"));
+    }
+
+    #[test]
+    fn a_loop_of_links_ends() {
+        let (dir, host) = tree();
+        symlink("b", dir.path().join("a")).unwrap();
+        symlink("a", dir.path().join("b")).unwrap();
+        assert!(host.resolve(Path::new("/a")).unwrap_err().to_string().contains("too many links"));
+    }
+
+    #[test]
+    fn a_file_over_the_limit_is_refused() {
+        let (_dir, host) = tree();
+        assert_eq!(
+            host.read(Path::new("/usr/lib/x"), 0).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
+    }
+}

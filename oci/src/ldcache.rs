@@ -1,0 +1,1 @@
+//! glibc's `ld.so.cache`: reading, merging, writing.

@@ -1,0 +1,42 @@
+//! `nvidia-oci`: what should the container get?
+//!
+//! Reads the host, the request and the OCI spec, decides, and edits the spec. It opens no socket,
+//! starts no process and writes nothing but the bundle's `config.json`; changing anything else is
+//! the work of `nvidia-hook`, carrying requests that of `containerd-shim-nvidia`.
+//!
+//! The data flows one way: [`Request`] (what was asked) → [`Inventory`] (what exists) →
+//! [`Plan`] (what is given, and why) → [`Edits::apply`] (the edited [`Spec`]).
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
+)]
+
+mod bundle;
+mod config;
+mod driver;
+mod edit;
+pub mod elf;
+mod error;
+mod gpu;
+mod handler;
+mod host;
+mod image;
+pub mod ldcache;
+mod plan;
+mod report;
+mod request;
+
+pub use bundle::{Bundle, Spec};
+pub use config::{Config, ConfigSource, LibraryPath, NoDriver, Switch};
+pub use driver::{Driver, DriverFile, FileKind, Library};
+pub use edit::{DeviceNode, Edits, Mount};
+pub use error::{Code, Error, Result};
+pub use gpu::{ControlNode, Gpu, Inventory, NodeNumbers};
+pub use handler::Handler;
+pub use host::Host;
+pub use image::{Image, Libc};
+pub use plan::{Fixups, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, needs, plan};
+pub use report::Report;
+pub use request::Request;
