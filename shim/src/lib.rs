@@ -2,9 +2,23 @@
 //!
 //! It carries and decides nothing: what a container gets is `nvidia-oci`'s to say, what changes
 //! on disk `nvidia-hook`'s to do.
+//!
+//! One program, called by containerd as `start`, `delete` and `-info`, and by itself as `relay`
+//! (lives as long as its pod) and `worker` (lives for one Create).
 
 #![deny(unsafe_code)]
 #![cfg_attr(
     not(test),
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
+
+mod args;
+mod inner;
+mod log;
+mod program;
+mod relay;
+mod socket;
+mod start;
+mod worker;
+
+pub use program::main;
