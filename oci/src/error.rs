@@ -75,9 +75,10 @@ impl Code {
             Self::UuidUnknown => {
                 ("NVS-105", "run nvidia-smi once or enable persistence mode, or ask by index")
             }
-            Self::NoKernelDriver => {
-                ("NVS-201", "install the NVIDIA driver and load its kernel module (modprobe nvidia)")
-            }
+            Self::NoKernelDriver => (
+                "NVS-201",
+                "install the NVIDIA driver and load its kernel module (modprobe nvidia)",
+            ),
             Self::NoGpu => ("NVS-202", "see dmesg for why the driver took no GPU"),
             Self::NoDriverFiles => {
                 ("NVS-203", "install the driver's libraries, or set driver-root to where they are")

@@ -1,0 +1,55 @@
+//! ELF files for tests.
+
+/// A minimal library: one load segment that maps the file at `0x10000`, a dynamic section,
+/// no section headers.
+pub(crate) fn library(soname: &str, wide: bool, little: bool) -> Vec<u8> {
+    let mut file = Vec::new();
+    let half = |n: u16| if little { n.to_le_bytes() } else { n.to_be_bytes() };
+    let word = |n: u32| if little { n.to_le_bytes() } else { n.to_be_bytes() };
+    let address = |n: u32| {
+        let long = u64::from(n);
+        match (wide, little) {
+            (true, true) => long.to_le_bytes().to_vec(),
+            (true, false) => long.to_be_bytes().to_vec(),
+            (false, _) => word(n).to_vec(),
+        }
+    };
+    let (ehdr, phdr, dyn_size): (u16, u16, u32) = if wide { (64, 56, 16) } else { (52, 32, 8) };
+    let dynamic = u32::from(ehdr) + 2 * u32::from(phdr);
+    let strings = dynamic + 4 * dyn_size;
+    let length = u32::try_from(soname.len()).unwrap() + 2;
+    file.extend(b"\x7fELF");
+    file.extend([if wide { 2 } else { 1 }, if little { 1 } else { 2 }, 1, 0]);
+    file.extend([0; 8]);
+    file.extend(half(3));
+    file.extend(half(if wide { 62 } else { 3 }));
+    file.extend(word(1));
+    file.extend(address(0));
+    file.extend(address(ehdr.into()));
+    file.extend(address(0));
+    file.extend(word(0));
+    for n in [ehdr, phdr, 2, 0, 0, 0] {
+        file.extend(half(n));
+    }
+    for (kind, start, size) in [(1, 0, strings + length), (2, dynamic, 4 * dyn_size)] {
+        file.extend(word(kind));
+        if wide {
+            file.extend(word(5));
+        }
+        for n in [start, start + 0x10000, start + 0x10000, size, size] {
+            file.extend(address(n));
+        }
+        if !wide {
+            file.extend(word(5));
+        }
+        file.extend(address(1));
+    }
+    for (tag, value) in [(5, strings + 0x10000), (10, length), (14, 1), (0, 0)] {
+        file.extend(address(tag));
+        file.extend(address(value));
+    }
+    file.push(0);
+    file.extend(soname.as_bytes());
+    file.push(0);
+    file
+}

@@ -1,1 +1,0 @@
-//! glibc's `ld.so.cache`: reading, merging, writing.
