@@ -15,7 +15,9 @@
 mod args;
 mod inner;
 mod log;
+mod process;
 mod program;
+mod record;
 mod relay;
 mod socket;
 mod start;

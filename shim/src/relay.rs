@@ -8,7 +8,7 @@ use nvidia_oci::Result;
 use crate::args::Args;
 use crate::inner::Inner;
 use crate::program::Program;
-use crate::socket::Sockets;
+use crate::socket::Served;
 
 /// Serves `listener` until the inner shim has ended, then removes the sockets. The process is set
 /// up already: log and panic hook installed, working directory the bundle of the group's leader,
@@ -18,7 +18,7 @@ pub(crate) fn run(
     _program: &Program,
     _args: &Args,
     _listener: UnixListener,
-    _sockets: Sockets,
+    _sockets: Served,
     _inner: Result<Inner>,
 ) -> ExitCode {
     todo!()

@@ -5,12 +5,12 @@ use std::os::unix::net::UnixListener;
 
 use crate::args::Args;
 use crate::inner::Inner;
-use crate::socket::Sockets;
+use crate::socket::Served;
 
 /// What a relay got from the `start` that made it: its listener, the files of its sockets and the
 /// inner shim, started.
 pub(crate) fn inherit(
     _args: &Args,
-) -> io::Result<(UnixListener, Sockets, nvidia_oci::Result<Inner>)> {
+) -> io::Result<(UnixListener, Served, nvidia_oci::Result<Inner>)> {
     todo!()
 }
