@@ -1,0 +1,48 @@
+//! The device nodes below `dev`.
+
+use anyhow::Result;
+
+use super::gpu::Gpu;
+use super::tree::{Node, Tree};
+
+/// NVIDIA's own major (open kernel modules, nv-chardev-numbers.h).
+pub(super) const NVIDIA: u32 = 195;
+/// Kernel documentation, devices.txt.
+pub(super) const DRM: u32 = 226;
+/// Dynamic: what the kernel gave, from the top of its second dynamic range (511 downwards).
+pub(super) const NVIDIA_CAPS: u32 = 508;
+pub(super) const NVIDIA_UVM: u32 = 510;
+
+/// nv-chardev-numbers.h, `uvm_common.h`: minors of the control nodes.
+const CONTROL: [(&str, u32, u32); 4] = [
+    ("nvidiactl", NVIDIA, 255),
+    ("nvidia-modeset", NVIDIA, 254),
+    ("nvidia-uvm", NVIDIA_UVM, 0),
+    ("nvidia-uvm-tools", NVIDIA_UVM, 1),
+];
+
+/// Groups `video` and `render` of a Debian system.
+const VIDEO: u32 = 44;
+const RENDER: u32 = 105;
+
+/// Writes `dev`. There are no links in `dev/char`: nobody makes them for NVIDIA's nodes.
+pub(super) fn write(tree: &Tree, gpus: &[Gpu]) -> Result<()> {
+    tree.dir("dev/dri/by-path")?;
+    for (name, major, minor) in CONTROL {
+        tree.node(format!("dev/{name}"), Node { major, minor, mode: 0o666, gid: 0 })?;
+    }
+    for gpu in gpus {
+        let path = format!("dev/nvidia{}", gpu.minor);
+        tree.node(path, Node { major: NVIDIA, minor: gpu.minor, mode: 0o666, gid: 0 })?;
+
+        let (card, render) = gpu.drm();
+        let card_node = Node { major: DRM, minor: gpu.index + 1, mode: 0o660, gid: VIDEO };
+        let render_node = Node { major: DRM, minor: gpu.index + 128, mode: 0o660, gid: RENDER };
+        tree.node(format!("dev/dri/{card}"), card_node)?;
+        tree.node(format!("dev/dri/{render}"), render_node)?;
+        let by_path = format!("dev/dri/by-path/pci-{}", gpu.bus_id);
+        tree.link(format!("{by_path}-card"), format!("../{card}"))?;
+        tree.link(format!("{by_path}-render"), format!("../{render}"))?;
+    }
+    Ok(())
+}

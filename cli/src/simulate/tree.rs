@@ -1,0 +1,96 @@
+//! Writes files below one directory; every path is relative to it and gets its parents.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::geteuid;
+
+/// A directory that is being filled.
+pub(crate) struct Tree {
+    root: PathBuf,
+}
+
+/// A character device.
+#[derive(Clone, Copy)]
+pub(crate) struct Node {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+    pub(crate) mode: u32,
+    pub(crate) gid: u32,
+}
+
+impl Tree {
+    /// The directory `root`, made if it is not there.
+    pub(crate) fn new(root: &Path) -> Result<Self> {
+        let tree = Self { root: root.to_owned() };
+        tree.dir("")?;
+        Ok(tree)
+    }
+
+    /// The tree below a directory of this one.
+    pub(crate) fn below(&self, path: &str) -> Self {
+        Self { root: self.root.join(path) }
+    }
+
+    /// Device nodes need `CAP_MKNOD`; root is taken to have it.
+    #[expect(clippy::unused_self, reason = "a tree is where nodes are made or not")]
+    pub(crate) fn can_make_nodes(&self) -> bool {
+        geteuid().is_root()
+    }
+
+    pub(crate) fn dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = self.root.join(path);
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&path);
+        made.with_context(|| format!("cannot make the directory {}", path.display()))
+    }
+
+    pub(crate) fn file(
+        &self,
+        path: impl AsRef<Path>,
+        mode: u32,
+        content: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let path = self.place(path)?;
+        fs::write(&path, content)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(mode)))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    pub(crate) fn link(&self, path: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<()> {
+        let path = self.place(path)?;
+        symlink(target, &path).with_context(|| format!("cannot make the link {}", path.display()))
+    }
+
+    /// A character device; nothing where nodes cannot be made.
+    pub(crate) fn node(&self, path: impl AsRef<Path>, node: Node) -> Result<()> {
+        let path = self.place(path)?;
+        if !self.can_make_nodes() {
+            return Ok(());
+        }
+        let device = makedev(node.major.into(), node.minor.into());
+        mknod(&path, SFlag::S_IFCHR, Mode::empty(), device)
+            .map_err(std::io::Error::from)
+            .and_then(|()| chown(&path, Some(0), Some(node.gid)))
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(node.mode)))
+            .with_context(|| format!("cannot make the device node {}", path.display()))
+    }
+
+    /// A socket that nobody listens on.
+    pub(crate) fn socket(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = self.place(path)?;
+        mknod(&path, SFlag::S_IFSOCK, Mode::from_bits_truncate(0o777), 0)
+            .with_context(|| format!("cannot make the socket {}", path.display()))
+    }
+
+    /// Where `path` lies, its parents made.
+    fn place(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        if let Some(parent) = path.parent() {
+            self.dir(parent)?;
+        }
+        Ok(self.root.join(path))
+    }
+}
