@@ -1,5 +1,433 @@
-//! What a container asks for: typed text (environment, mounts, annotations) → meant.
+//! What a container asks for: typed text (environment, annotations) → meant.
+//!
+//! The forms are those of NVIDIA's documentation of `NVIDIA_VISIBLE_DEVICES`. Names of environment
+//! variables live here only. Whether what is asked exists is for the plan to say; whether anything
+//! is asked at all is a cheap question of its own ([`asks`]), put to every container of the node.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::{Code, Error, Result, Spec};
+
+/// Which GPUs a container sees.
+pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+const CUDA_VERSION: &str = "CUDA_VERSION";
+const REQUIRE_CUDA: &str = "NVIDIA_REQUIRE_CUDA";
+
+/// Annotations by which containerd and CRI-O mark the pause container of a pod.
+const CONTAINER_TYPE: [&str; 2] =
+    ["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"];
 
 /// What was asked, and by what.
-#[derive(Clone, Debug)]
-pub struct Request {}
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub gpus: Selection,
+    pub source: Source,
+}
+
+/// Which GPUs were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// `none`: the driver, and no GPU.
+    DriverOnly,
+    All,
+    /// In the order of the list, as it was written; never empty.
+    Listed(Vec<Selector>),
+}
+
+/// One item of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selector {
+    /// Digits, as they were written: they count in PCI order.
+    Index(String),
+    /// `GPU-…`
+    Uuid(String),
+    /// `0000:07:00.0`, domain of four or eight digits.
+    BusId(BusId),
+    /// `0:1` or `MIG-…`
+    Mig(String),
+    /// `vendor/class=name`
+    Qualified(String),
+    /// None of these.
+    Unknown(String),
+}
+
+/// A PCI address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusId {
+    domain: u32,
+    bus: u8,
+    device: u8,
+    function: u8,
+}
+
+/// By what a container asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// An environment variable and its value.
+    Variable(&'static str, String),
+    /// An image from before `NVIDIA_VISIBLE_DEVICES`, known by its `CUDA_VERSION`, means all.
+    LegacyImage(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(name, value) => write!(f, "{name}={}", shortened(value)),
+            Self::LegacyImage(version) => {
+                write!(f, "{CUDA_VERSION}={} without {VISIBLE_DEVICES}", shortened(version))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(text)
+            | Self::Uuid(text)
+            | Self::Mig(text)
+            | Self::Qualified(text)
+            | Self::Unknown(text) => f.write_str(&shortened(text)),
+            Self::BusId(id) => id.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for BusId {
+    /// As the kernel names it: `0000:07:00.0`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, bus, device, function } = self;
+        write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
+    }
+}
+
+impl BusId {
+    /// Reads `DDDD:BB:DD.F` or `DDDDDDDD:BB:DD.F`, in either case.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (domain, rest) = text.split_once(':')?;
+        let (bus, rest) = rest.split_once(':')?;
+        let (device, function) = rest.split_once('.')?;
+        if !matches!(domain.len(), 4..=8) {
+            return None;
+        }
+        Some(Self {
+            domain: hexadecimal(domain, domain.len())?,
+            bus: hexadecimal(bus, 2)?.try_into().ok()?,
+            device: hexadecimal(device, 2)?.try_into().ok()?,
+            function: hexadecimal(function, 1)?.try_into().ok()?,
+        })
+    }
+}
+
+impl Selector {
+    /// Reads one trimmed, non-empty item; whatever it is, it is something.
+    fn parse(text: &str) -> Self {
+        let owned = || text.to_owned();
+        if is_number(text) {
+            return Self::Index(owned());
+        }
+        if let Some(id) = BusId::parse(text) {
+            return Self::BusId(id);
+        }
+        if text.split_once(':').is_some_and(|(gpu, mig)| is_number(gpu) && is_number(mig)) {
+            return Self::Mig(owned());
+        }
+        match text.get(..4).map(str::to_ascii_uppercase).as_deref() {
+            Some("GPU-") => return Self::Uuid(owned()),
+            Some("MIG-") => return Self::Mig(owned()),
+            _ => {}
+        }
+        match text.split_once('/') {
+            Some((vendor, rest)) if !vendor.is_empty() && rest.contains('=') => {
+                Self::Qualified(owned())
+            }
+            _ => Self::Unknown(owned()),
+        }
+    }
+}
+
+impl Request {
+    /// What the container of `spec` asks for; `None` if nothing.
+    ///
+    /// # Errors
+    /// [`Code::InvalidRequest`] if the variable is there without a value.
+    pub fn of(spec: &Spec) -> Result<Option<Self>> {
+        if CONTAINER_TYPE.iter().any(|key| spec.annotation(key) == Some("sandbox")) {
+            return Ok(None);
+        }
+        Self::of_environment(&Environment::of(spec.env()))
+    }
+
+    fn of_environment(environment: &Environment) -> Result<Option<Self>> {
+        let value = match environment.visible_devices {
+            Entry::Set(value) => value,
+            Entry::WithoutValue => {
+                let what = format!("the environment has {VISIBLE_DEVICES} without a value");
+                return Err(Error::new(Code::InvalidRequest, what));
+            }
+            Entry::Absent => {
+                return Ok(environment.legacy_image().map(|version| Self {
+                    gpus: Selection::All,
+                    source: Source::LegacyImage(version.to_owned()),
+                }));
+            }
+        };
+        let source = Source::Variable(VISIBLE_DEVICES, value.to_owned());
+        Ok(Selection::parse(value).map(|gpus| Self { gpus, source }))
+    }
+}
+
+impl Selection {
+    /// `None`: nothing is asked for.
+    fn parse(list: &str) -> Option<Self> {
+        let items = || list.split(',').map(str::trim).filter(|item| !item.is_empty());
+        if items().any(|item| item == "void") {
+            return None;
+        }
+        match items().find(|item| matches!(*item, "all" | "none")) {
+            Some("all") => return Some(Self::All),
+            Some(_) => return Some(Self::DriverOnly),
+            None => {}
+        }
+        let selectors: Vec<_> = items().map(Selector::parse).collect();
+        (!selectors.is_empty()).then_some(Self::Listed(selectors))
+    }
+}
+
+/// Whether the container of this `config.json` asks for anything. Reads only what tells it.
+///
+/// # Errors
+/// [`Code::SpecUnreadable`], with line and column, if it is no spec.
+pub fn asks(config_json: &[u8]) -> Result<bool> {
+    let probe: Probe<'_> = serde_json::from_slice(config_json)
+        .map_err(|error| Error::caused(Code::SpecUnreadable, "config.json", error))?;
+    let annotations = probe.annotations.unwrap_or_default();
+    let kind = |key: &&str| annotations.get(*key).and_then(Option::as_deref);
+    if CONTAINER_TYPE.iter().any(|key| kind(key) == Some("sandbox")) {
+        return Ok(false);
+    }
+    let env = probe.process.and_then(|process| process.env).unwrap_or_default();
+    let environment = Environment::of(env.iter().map(AsRef::as_ref));
+    // A malformed request asks too: it is for the plan to refuse it.
+    Ok(Request::of_environment(&environment).map_or(true, |request| request.is_some()))
+}
+
+/// The part of a spec that tells whether anything is asked for.
+#[derive(Deserialize)]
+struct Probe<'a> {
+    #[serde(borrow)]
+    process: Option<ProbeProcess<'a>>,
+    #[serde(borrow)]
+    annotations: Option<BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>>,
+}
+
+#[derive(Deserialize)]
+struct ProbeProcess<'a> {
+    #[serde(borrow)]
+    env: Option<Vec<Text<'a>>>,
+}
+
+/// A string, borrowed from the JSON where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl AsRef<str> for Text<'_> {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The variables that matter. The last entry of a name counts, as it does for the container.
+#[derive(Default)]
+struct Environment<'a> {
+    visible_devices: Entry<'a>,
+    cuda_version: Entry<'a>,
+    require_cuda: Entry<'a>,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Entry<'a> {
+    #[default]
+    Absent,
+    /// No `=`: not an assignment, and runc will not start such a container.
+    WithoutValue,
+    Set(&'a str),
+}
+
+impl<'a> Environment<'a> {
+    fn of(entries: impl Iterator<Item = &'a str>) -> Self {
+        let mut environment = Self::default();
+        for entry in entries {
+            let (name, value) = match entry.split_once('=') {
+                Some((name, value)) => (name, Entry::Set(value)),
+                None => (entry, Entry::WithoutValue),
+            };
+            match name {
+                VISIBLE_DEVICES => environment.visible_devices = value,
+                CUDA_VERSION => environment.cuda_version = value,
+                REQUIRE_CUDA => environment.require_cuda = value,
+                _ => {}
+            }
+        }
+        environment
+    }
+
+    /// The CUDA version of an image from before `NVIDIA_REQUIRE_CUDA`.
+    fn legacy_image(&self) -> Option<&'a str> {
+        let filled = |entry| match entry {
+            Entry::Set(value) if !value.is_empty() => Some(value),
+            _ => None,
+        };
+        match filled(self.require_cuda) {
+            Some(_) => None,
+            None => filled(self.cuda_version),
+        }
+    }
+}
+
+impl Request {
+    /// As [`Self::of`], for a place where only the environment is at hand.
+    #[cfg(test)]
+    fn of_env(entries: &[&str]) -> Result<Option<Self>> {
+        Self::of_environment(&Environment::of(entries.iter().copied()))
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn hexadecimal(text: &str, digits: usize) -> Option<u32> {
+    let hex = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if hex { u32::from_str_radix(text, 16).ok() } else { None }
+}
+
+/// A value of the image's may be as long as it likes; a message is one line.
+fn shortened(text: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 120;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default())),
+        None => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn listed(value: &str) -> Vec<Selector> {
+        match Selection::parse(value) {
+            Some(Selection::Listed(selectors)) => selectors,
+            other => panic!("{value}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn words() {
+        for nothing in ["", ",", " , ", "void", "0,void", "all, void "] {
+            assert_eq!(Selection::parse(nothing), None, "{nothing:?}");
+        }
+        for all in ["all", "0,all", "all,none", " all ,"] {
+            assert_eq!(Selection::parse(all), Some(Selection::All), "{all:?}");
+        }
+        for driver in ["none", "0,none", "none,all"] {
+            assert_eq!(Selection::parse(driver), Some(Selection::DriverOnly), "{driver:?}");
+        }
+    }
+
+    #[test]
+    fn items() {
+        let text = |text: &str| text.to_owned();
+        assert_eq!(listed(" 0 ,\t1\n,"), [Selector::Index(text("0")), Selector::Index(text("1"))]);
+        assert_eq!(listed("gpu-A0"), [Selector::Uuid(text("gpu-A0"))]);
+        assert_eq!(listed("0:1"), [Selector::Mig(text("0:1"))]);
+        assert_eq!(listed("MIG-GPU-a/1/0"), [Selector::Mig(text("MIG-GPU-a/1/0"))]);
+        assert_eq!(listed("nvidia.com/gpu=0"), [Selector::Qualified(text("nvidia.com/gpu=0"))]);
+        for unknown in ["-1", "+1", "foo", "ALL", "VOID", "0=1", "/dev/nvidia0", "/=", "é0-x"] {
+            assert_eq!(listed(unknown), [Selector::Unknown(text(unknown))]);
+        }
+    }
+
+    #[test]
+    fn bus_ids() {
+        let id = BusId::parse("0000:0a:00.0").unwrap();
+        assert_eq!(BusId::parse("00000000:0A:00.0"), Some(id));
+        assert_eq!(id.to_string(), "0000:0a:00.0");
+        assert_eq!(BusId::parse("00010000:0a:00.0").unwrap().to_string(), "10000:0a:00.0");
+        for no in ["0a:00.0", "0000:0a:00", "000:0a:00.0", "0000:+a:00.0", "0000:0a:00.00"] {
+            assert_eq!(BusId::parse(no), None, "{no}");
+        }
+    }
+
+    #[test]
+    fn the_last_entry_counts() {
+        let request = Request::of_env(&["NVIDIA_VISIBLE_DEVICES=0", "NVIDIA_VISIBLE_DEVICES=void"]);
+        assert_eq!(request.unwrap(), None);
+        let error = Request::of_env(&["NVIDIA_VISIBLE_DEVICES"]).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidRequest);
+    }
+
+    #[test]
+    fn an_image_from_before_the_variable_asks_for_all() {
+        let asks = |env: &[&str]| Request::of_env(env).unwrap().map(|request| request.gpus);
+        assert_eq!(asks(&["CUDA_VERSION=8"]), Some(Selection::All));
+        assert_eq!(asks(&["CUDA_VERSION=8", "NVIDIA_REQUIRE_CUDA="]), Some(Selection::All));
+        assert_eq!(asks(&["CUDA_VERSION=8", "NVIDIA_REQUIRE_CUDA=cuda>=8"]), None);
+        assert_eq!(asks(&["CUDA_VERSION=8", "NVIDIA_VISIBLE_DEVICES="]), None);
+        assert_eq!(asks(&["CUDA_VERSION="]), None);
+    }
+
+    #[test]
+    fn the_cheap_question_is_answered_from_bytes() {
+        let all = r#"{"process":{"env":["A=\"","NVIDIA_VISIBLE_DEVICES=all"]},"x":[1]}"#;
+        assert!(asks(all.as_bytes()).unwrap());
+        assert!(asks(br#"{"process":{"env":["NVIDIA_VISIBLE_DEVICES"]}}"#).unwrap());
+        for nothing in ["{}", r#"{"process":null}"#, r#"{"process":{"env":null}}"#] {
+            assert!(!asks(nothing.as_bytes()).unwrap(), "{nothing}");
+        }
+        assert!(asks(b"{\n]").unwrap_err().to_string().contains("line 2 column 1"));
+    }
+
+    #[test]
+    fn the_pause_container_never_asks() {
+        for key in CONTAINER_TYPE {
+            let json = format!(
+                r#"{{"annotations":{{"{key}":"sandbox","n":null}},
+                    "process":{{"env":["NVIDIA_VISIBLE_DEVICES=all"]}}}}"#
+            );
+            assert!(!asks(json.as_bytes()).unwrap());
+            let spec = Spec::parse(json.as_bytes(), Path::new("config.json")).unwrap();
+            assert_eq!(Request::of(&spec).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_shortened_in_messages() {
+        let request = Request::of_env(&[&format!("NVIDIA_VISIBLE_DEVICES={}", "é".repeat(500))]);
+        assert!(request.unwrap().unwrap().source.to_string().chars().count() < 160);
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_makes_parsing_panic(value in "\\PC{0,40}", list in "[0-9a-fGPUMI:.,/= -]{0,40}") {
+            let _ = Selection::parse(&value);
+            let _ = Selection::parse(&list);
+        }
+
+        #[test]
+        fn both_questions_have_one_answer(value in "\\PC{0,20}|(all|none|void|0|,| ){0,5}") {
+            let entry = format!("NVIDIA_VISIBLE_DEVICES={value}");
+            let json = serde_json::json!({ "process": { "env": [entry] } }).to_string();
+            let spec = Spec::parse(json.as_bytes(), Path::new("config.json")).unwrap();
+            prop_assert_eq!(asks(json.as_bytes()).unwrap(), Request::of(&spec).unwrap().is_some());
+        }
+    }
+}
