@@ -10,6 +10,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nvidia_oci::elf::{Class, Machine};
 use nvidia_shim::simulate::elf::{libcuda, library, nvidia_smi};
+use nvidia_shim::simulate::{Layout, Node};
 
 use crate::sys::Cuda;
 
@@ -99,17 +100,37 @@ fn ldconfig_takes_a_library_for_one_of_libc6() {
     {
         std::fs::write(lib.join(name), library(Some(name), class, machine)).unwrap();
     }
-    let ldconfig = |args: &[&str]| {
-        let output =
-            Command::new("ldconfig").arg("-r").arg(root.path()).args(args).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    ldconfig(&["/lib"]);
-    let cache = ldconfig(&["-p"]);
+    ldconfig(root.path(), &["/lib"]);
+    let cache = ldconfig(root.path(), &["-p"]);
     assert!(cache.contains("libone.so.7 (libc6,"), "{cache}");
     if THIS_MACHINE == Machine::X86_64 {
         assert!(cache.contains("libtwo.so.7 (libc6) => /lib/libtwo.so.7"), "{cache}");
     }
+}
+
+#[test]
+fn the_cache_of_a_node_is_what_ldconfig_makes_of_it() {
+    for layout in [Layout::Debian, Layout::Rhel, Layout::Talos, Layout::DriverContainer] {
+        let dir = tempfile::tempdir().unwrap();
+        Node::new(layout, 1).write(dir.path()).unwrap();
+        let root = match layout {
+            Layout::DriverContainer => dir.path().join("run/nvidia/driver"),
+            _ => dir.path().to_owned(),
+        };
+        let entries = || {
+            let listing = ldconfig(&root, &["-p"]);
+            // The first line counts, the last names the program that made the cache.
+            listing.lines().filter(|line| line.contains("=>")).map(str::to_owned).collect()
+        };
+        let ours: Vec<String> = entries();
+        ldconfig(&root, &[]);
+        assert_eq!(ours, entries(), "{layout:?}");
+    }
+}
+
+fn ldconfig(root: &Path, args: &[&str]) -> String {
+    let output = Command::new("ldconfig").arg("-r").arg(root).args(args).output().unwrap();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaints.is_empty(), "{complaints}");
+    String::from_utf8(output.stdout).unwrap()
 }

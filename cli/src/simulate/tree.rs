@@ -35,6 +35,11 @@ impl Tree {
         Self { root: self.root.join(path) }
     }
 
+    /// Where the tree lies on this machine.
+    pub(crate) fn path(&self) -> &Path {
+        &self.root
+    }
+
     /// Device nodes need `CAP_MKNOD`; root is taken to have it.
     #[expect(clippy::unused_self, reason = "a tree is where nodes are made or not")]
     pub(crate) fn can_make_nodes(&self) -> bool {

@@ -35,6 +35,8 @@ pub(super) struct Directories {
     pub(super) share: &'static str,
     /// Of `icd.d` and `implicit_layer.d`.
     pub(super) vulkan: &'static str,
+    /// Whether the vendor file of `OpenCL` is installed.
+    pub(super) opencl: bool,
     /// `ID` in os-release.
     pub(super) distribution: &'static str,
 }
@@ -57,6 +59,7 @@ impl Layout {
                 xorg: None,
                 share: "usr/share",
                 vulkan: "usr/share/vulkan",
+                opencl: true,
                 distribution: "debian",
             },
             Self::Rhel => Directories {
@@ -68,6 +71,7 @@ impl Layout {
                 xorg: Some("usr/lib64/xorg/modules".to_owned()),
                 share: "usr/share",
                 vulkan: "usr/share/vulkan",
+                opencl: true,
                 distribution: "rhel",
             },
             Self::Talos => Directories {
@@ -79,6 +83,7 @@ impl Layout {
                 xorg: None,
                 share: "usr/share",
                 vulkan: "etc/vulkan",
+                opencl: false,
                 distribution: "talos",
             },
             Self::DriverContainer => Directories {
@@ -90,6 +95,7 @@ impl Layout {
                 xorg: Some(format!("usr/lib/{triplet}/nvidia/xorg")),
                 share: "usr/share",
                 vulkan: "usr/share/vulkan",
+                opencl: true,
                 distribution: "ubuntu",
             },
         }

@@ -1,12 +1,14 @@
 //! The user-space driver and the root file system around it.
 //!
 //! `layout` says where things lie, `libraries` which there are; `installer` and `debian` are the
-//! two ways in which libraries are laid out; `smi` is what nvidia-smi says.
+//! two ways in which libraries are laid out; `loader` is ld.so's configuration and cache; `smi` is
+//! what nvidia-smi says.
 
 mod debian;
 mod installer;
 mod layout;
 mod libraries;
+mod loader;
 mod smi;
 
 use std::fmt;
@@ -45,7 +47,7 @@ pub(super) fn write(tree: &Tree, node: &Node, gpus: &[Gpu], machine: Machine) ->
         _ => installer::write(&root, &driver, &directories, gpus)?,
     }
     data(&root, &directories, &node.driver_version)?;
-    loader_config(&root, &directories)?;
+    loader::write(&root, &directories)?;
     root.socket("run/nvidia-persistenced/socket")
 }
 
@@ -65,7 +67,9 @@ fn data(root: &Tree, directories: &Directories, version: &str) -> Result<()> {
     for name in ["gsp_ga10x.bin", "gsp_tu10x.bin"] {
         root.file(format!("usr/lib/firmware/nvidia/{version}/{name}"), 0o644, name)?;
     }
-    root.file("etc/OpenCL/vendors/nvidia.icd", 0o644, "libnvidia-opencl.so.1\n")?;
+    if directories.opencl {
+        root.file("etc/OpenCL/vendors/nvidia.icd", 0o644, "libnvidia-opencl.so.1\n")?;
+    }
     let share = directories.share;
     let egl = "egl/egl_external_platform.d";
     let platform = |library| platform_json("1.0.0", library);
@@ -92,12 +96,6 @@ fn platform_json(format: &str, library: &str) -> String {
     format!(
         "{{\"file_format_version\": \"{format}\", \"ICD\": {{\"library_path\": \"{library}\"}}}}\n"
     )
-}
-
-fn loader_config(root: &Tree, directories: &Directories) -> Result<()> {
-    let folders = [Some(directories.libraries.as_str()), directories.libraries_32];
-    let lines: String = folders.into_iter().flatten().map(|f| format!("/{f}\n")).collect();
-    root.file("etc/ld.so.conf", 0o644, lines)
 }
 
 /// The driver's binaries, made as they are asked for.
