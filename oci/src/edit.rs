@@ -1,8 +1,20 @@
 //! Edits of an OCI spec, and how they are applied: twice is once.
+//!
+//! The rules are those of the CDI library, so that a container looks the same by whichever way it
+//! got its GPU, except that what is there already is replaced and never doubled.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
+use oci_spec::runtime::{
+    LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, MountBuilder,
+};
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::{Code, Error, Host, Result, Spec};
+
+/// Hooks by which NVIDIA's legacy runtime injects a second time, by base name.
+const LEGACY_HOOKS: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
 
 /// Everything that is written into a spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -28,6 +40,9 @@ pub struct DeviceNode {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
+    /// Whether it is a bind mount of the host's node. In a user namespace runc can make no node
+    /// and binds the host's `path` instead, which need not be the device that is meant.
+    pub bind: bool,
 }
 
 /// A bind mount.
@@ -39,3 +54,213 @@ pub struct Mount {
     pub destination: PathBuf,
     pub options: Vec<String>,
 }
+
+impl Edits {
+    /// The same with sources as this machine names them, below the prefix of `host`: a simulated
+    /// node is a directory.
+    #[must_use]
+    pub fn on(mut self, host: &Host) -> Self {
+        if host.prefix() == Path::new("/") {
+            return self;
+        }
+        let here = |path: &Path| match host.resolve(path) {
+            Ok(resolved) => host.join(&resolved),
+            Err(_) => host.join(path),
+        };
+        for device in &mut self.devices {
+            device.host_path = here(&device.host_path);
+        }
+        for mount in &mut self.mounts {
+            mount.source = here(&mount.source);
+        }
+        self
+    }
+
+    /// Writes the edits into `spec`.
+    ///
+    /// # Errors
+    /// [`Code::SpecUnreadable`] if `spec` has something else where a list belongs; it is then
+    /// edited in part, and not to be written.
+    pub fn apply(&self, spec: &mut Spec) -> Result<()> {
+        remove_legacy_hooks(spec);
+        self.apply_env(spec)?;
+        self.apply_devices(spec)?;
+        self.apply_mounts(spec)?;
+        self.apply_gids(spec)
+    }
+
+    fn apply_env(&self, spec: &mut Spec) -> Result<()> {
+        if self.env.is_empty() {
+            return Ok(());
+        }
+        let list = spec.list_mut(&["process", "env"])?;
+        for (name, value) in &self.env {
+            let entry = Value::from(format!("{name}={value}"));
+            let named = |entry: &Value| entry.as_str().is_some_and(|text| is_entry(text, name));
+            match list.iter().position(named) {
+                Some(first) => {
+                    let mut at = 0..;
+                    list.retain(|entry| at.next() == Some(first) || !named(entry));
+                    if let Some(kept) = list.get_mut(first) {
+                        *kept = entry;
+                    }
+                }
+                None => list.push(entry),
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_devices(&self, spec: &mut Spec) -> Result<()> {
+        if self.devices.is_empty() {
+            return Ok(());
+        }
+        let list = spec.list_mut(&["linux", "devices"])?;
+        list.retain(|entry| !self.devices.iter().any(|ours| same_path(entry, "path", &ours.path)));
+        for device in self.devices.iter().filter(|device| !device.bind) {
+            list.push(device.entry()?);
+        }
+        let rules = spec.list_mut(&["linux", "resources", "devices"])?;
+        // At the end, as a later rule of the list overrides an earlier one.
+        for device in &self.devices {
+            let rule = device.rule()?;
+            rules.retain(|present| *present != rule);
+            rules.push(rule);
+        }
+        Ok(())
+    }
+
+    fn apply_mounts(&self, spec: &mut Spec) -> Result<()> {
+        let bound = self.devices.iter().filter(|device| device.bind).map(DeviceNode::mount);
+        let ours: Vec<Mount> = bound.chain(self.mounts.iter().cloned()).collect();
+        if ours.is_empty() {
+            return Ok(());
+        }
+        let list = spec.list_mut(&["mounts"])?;
+        list.retain(|entry| {
+            !ours.iter().any(|mount| same_path(entry, "destination", &mount.destination))
+        });
+        for mount in &ours {
+            list.push(mount.entry()?);
+        }
+        // What is mounted above another mount would hide it.
+        list.sort_by_cached_key(|entry| {
+            entry
+                .get("destination")
+                .and_then(Value::as_str)
+                .map_or(0, |path| depth(Path::new(path)))
+        });
+        Ok(())
+    }
+
+    fn apply_gids(&self, spec: &mut Spec) -> Result<()> {
+        if self.additional_gids.is_empty() {
+            return Ok(());
+        }
+        let list = spec.list_mut(&["process", "user", "additionalGids"])?;
+        for gid in &self.additional_gids {
+            if !list.iter().any(|present| *present == *gid) {
+                list.push(Value::from(*gid));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DeviceNode {
+    fn entry(&self) -> Result<Value> {
+        let mut device = LinuxDeviceBuilder::default()
+            .path(&self.path)
+            .typ(LinuxDeviceType::C)
+            .major(i64::from(self.major))
+            .minor(i64::from(self.minor))
+            .file_mode(self.mode);
+        // Root is what an absent owner means.
+        if self.uid != 0 {
+            device = device.uid(self.uid);
+        }
+        if self.gid != 0 {
+            device = device.gid(self.gid);
+        }
+        json(device.build())
+    }
+
+    fn rule(&self) -> Result<Value> {
+        let rule = LinuxDeviceCgroupBuilder::default()
+            .allow(true)
+            .typ(LinuxDeviceType::C)
+            .major(i64::from(self.major))
+            .minor(i64::from(self.minor))
+            .access("rwm");
+        json(rule.build())
+    }
+
+    /// No option that needs a second mount call: in a user namespace that one fails where the
+    /// host's `/dev` has flags of its own.
+    fn mount(&self) -> Mount {
+        Mount {
+            source: self.host_path.clone(),
+            destination: self.path.clone(),
+            options: ["bind", "rprivate"].map(str::to_owned).into(),
+        }
+    }
+}
+
+impl Mount {
+    fn entry(&self) -> Result<Value> {
+        let mount = MountBuilder::default()
+            .destination(&self.destination)
+            .typ("bind")
+            .source(&self.source)
+            .options(self.options.clone());
+        json(mount.build())
+    }
+}
+
+fn json<T: Serialize>(built: Result<T, oci_spec::OciSpecError>) -> Result<Value> {
+    let what = "an entry cannot be written into the OCI spec";
+    let built = built.map_err(|error| Error::caused(Code::SpecUnreadable, what, error))?;
+    serde_json::to_value(built).map_err(|error| Error::caused(Code::SpecUnreadable, what, error))
+}
+
+/// Whoever gets devices here must not get them once more, unfiltered, by NVIDIA's own hook.
+fn remove_legacy_hooks(spec: &mut Spec) {
+    let is_legacy = |hook: &Value| {
+        let path = hook.get("path").and_then(Value::as_str).map(Path::new);
+        path.and_then(Path::file_name).is_some_and(|name| LEGACY_HOOKS.iter().any(|it| name == *it))
+    };
+    if let Some(hooks) = spec.existing_list_mut("/hooks/prestart") {
+        hooks.retain(|hook| !is_legacy(hook));
+    }
+}
+
+/// Whether an environment entry is one of variable `name`.
+fn is_entry(entry: &str, name: &str) -> bool {
+    entry.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+}
+
+/// Whether `key` of `entry` is `path`, however it is spelled.
+fn same_path(entry: &Value, key: &str, path: &Path) -> bool {
+    let spelled = entry.get(key).and_then(Value::as_str).map(Path::new);
+    spelled.is_some_and(|spelled| clean(spelled) == clean(path))
+}
+
+/// The number of names of a cleaned path; `/` counts as one.
+fn depth(path: &Path) -> usize {
+    clean(path).len().max(1)
+}
+
+fn clean(path: &Path) -> Vec<&std::ffi::OsStr> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::ParentDir => drop(names.pop()),
+            _ => {}
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests;

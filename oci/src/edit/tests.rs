@@ -1,0 +1,208 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn device(name: &str, minor: u32) -> DeviceNode {
+    let path = Path::new("/dev").join(name);
+    DeviceNode {
+        host_path: path.clone(),
+        path,
+        major: 195,
+        minor,
+        mode: 0o666,
+        uid: 0,
+        gid: 0,
+        bind: false,
+    }
+}
+
+fn mount(source: &str, destination: &str) -> Mount {
+    Mount {
+        source: source.into(),
+        destination: destination.into(),
+        options: vec!["ro".to_owned(), "rbind".to_owned()],
+    }
+}
+
+fn edits() -> Edits {
+    Edits {
+        env: vec![("A".to_owned(), "1".to_owned())],
+        devices: vec![device("nvidia0", 0), device("nvidiactl", 255)],
+        mounts: vec![mount("/r/usr/lib/x", "/usr/lib/x"), mount("/r/bin", "/bin")],
+        additional_gids: vec![44],
+    }
+}
+
+fn applied(edits: &Edits, before: Value) -> Value {
+    let mut spec = Spec::new(before);
+    edits.apply(&mut spec).unwrap();
+    spec.value().clone()
+}
+
+#[test]
+fn an_empty_spec_gets_exactly_the_edits() {
+    let rule = |minor: u32| json!({"allow": true, "type": "c", "major": 195, "minor": minor, "access": "rwm"});
+    let node = |path: &str, minor: u32| json!({"path": path, "type": "c", "major": 195, "minor": minor, "fileMode": 0o666});
+    let bind = |source: &str, destination: &str| json!({"destination": destination, "type": "bind", "source": source, "options": ["ro", "rbind"]});
+    assert_eq!(
+        applied(&edits(), json!({})),
+        json!({
+            "process": {"env": ["A=1"], "user": {"additionalGids": [44]}},
+            "linux": {
+                "devices": [node("/dev/nvidia0", 0), node("/dev/nvidiactl", 255)],
+                "resources": {"devices": [rule(0), rule(255)]},
+            },
+            "mounts": [bind("/r/bin", "/bin"), bind("/r/usr/lib/x", "/usr/lib/x")],
+        })
+    );
+}
+
+#[test]
+fn no_edit_makes_nothing() {
+    assert_eq!(applied(&Edits::default(), json!({"mounts": {}})), json!({"mounts": {}}));
+}
+
+#[test]
+fn what_is_there_is_replaced_and_the_rest_stays() {
+    let before = json!({
+        "process": {"env": ["B=1", "A=0", "B=2", "A", "AB=3"], "user": {"additionalGids": [44, 7]}},
+        "linux": {"devices": [{"path": "/dev/./nvidia0", "type": "b"}, {"path": "/dev/fuse"}],
+                  "resources": {"devices": [{"allow": false, "access": "rwm"}]}},
+        "mounts": [{"destination": "/usr/lib/x/"}, {"destination": "/proc"}, {"destination": "/a/b/c/d"}],
+    });
+    let after = applied(&edits(), before);
+    assert_eq!(after["process"]["env"], json!(["B=1", "A=1", "B=2", "AB=3"]));
+    assert_eq!(after["process"]["user"]["additionalGids"], json!([44, 7]));
+    let paths = |list: &Value, key: &str| -> Vec<Value> {
+        list.as_array().unwrap().iter().map(|entry| entry[key].clone()).collect()
+    };
+    assert_eq!(
+        paths(&after["linux"]["devices"], "path"),
+        ["/dev/fuse", "/dev/nvidia0", "/dev/nvidiactl"]
+    );
+    assert_eq!(after["linux"]["resources"]["devices"][0], json!({"allow": false, "access": "rwm"}));
+    assert_eq!(paths(&after["mounts"], "destination"), ["/proc", "/bin", "/usr/lib/x", "/a/b/c/d"]);
+}
+
+#[test]
+fn a_bound_device_is_a_mount_with_its_rule() {
+    let bound =
+        DeviceNode { bind: true, host_path: "/r/dev/nvidia0".into(), ..device("nvidia0", 0) };
+    let edits = Edits { devices: vec![bound], ..Edits::default() };
+    let after = applied(&edits, json!({"linux": {"devices": [{"path": "/dev/nvidia0"}]}}));
+    assert_eq!(after["linux"]["devices"], json!([]));
+    assert_eq!(after["linux"]["resources"]["devices"][0]["minor"], 0);
+    assert_eq!(after["mounts"][0]["source"], "/r/dev/nvidia0");
+    assert_eq!(after["mounts"][0]["options"], json!(["bind", "rprivate"]));
+}
+
+#[test]
+fn an_owner_is_written_where_it_is_not_root() {
+    let owned = DeviceNode { uid: 1000, gid: 44, ..device("nvidia0", 0) };
+    let edits = Edits { devices: vec![owned], ..Edits::default() };
+    let entry = &applied(&edits, json!({}))["linux"]["devices"][0];
+    assert_eq!((&entry["uid"], &entry["gid"]), (&json!(1000), &json!(44)));
+}
+
+#[test]
+fn nvidias_own_hook_is_removed_and_no_other() {
+    let hooks = json!({"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}, {"path": "/x"}],
+                       "poststop": [{"path": "/y/nvidia-container-toolkit"}]});
+    let after = applied(&edits(), json!({"hooks": hooks}));
+    assert_eq!(after["hooks"]["prestart"], json!([{"path": "/x"}]));
+    assert_eq!(after["hooks"]["poststop"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_spec_of_another_shape_is_refused_by_name() {
+    let error = edits().apply(&mut Spec::new(json!({"mounts": {}}))).unwrap_err();
+    assert!(error.to_string().contains("mounts is not a list"), "{error}");
+    edits().apply(&mut Spec::new(json!({"linux": {"resources": 3}}))).unwrap_err();
+}
+
+#[test]
+fn sources_of_a_simulated_node_lie_below_its_prefix() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("run/d")).unwrap();
+    std::os::unix::fs::symlink("/run", dir.path().join("r")).unwrap();
+    let edits = Edits {
+        mounts: vec![mount("/r/d", "/d")],
+        devices: vec![device("nvidia0", 0)],
+        ..Edits::default()
+    };
+    let here = edits.clone().on(&Host::new(dir.path()));
+    assert_eq!(here.mounts[0].source, dir.path().join("run/d"));
+    assert_eq!(here.devices[0].host_path, dir.path().join("dev/nvidia0"));
+    assert_eq!(edits.clone().on(&Host::new("/")), edits);
+}
+
+fn any_name() -> impl Strategy<Value = String> {
+    prop::sample::select(vec!["nvidia0", "nvidia1", "x/y", "./nvidia0", "a/../nvidia1"])
+        .prop_map(str::to_owned)
+}
+
+prop_compose! {
+    fn any_edits()(
+        names in prop::collection::vec((any_name(), 0..4u32, any::<bool>()), 0..4),
+        mounts in prop::collection::vec(any_name(), 0..4),
+        env in prop::collection::vec(("[AB]{1,2}", "[a=]{0,2}"), 0..3),
+        additional_gids in prop::collection::vec(0..3u32, 0..3),
+    ) -> Edits {
+        let devices = names.iter().map(|(name, minor, bind)| {
+            DeviceNode { bind: *bind, ..device(name, *minor) }
+        });
+        Edits {
+            env,
+            devices: devices.collect(),
+            mounts: mounts.iter().map(|name| mount("/s", &format!("/m/{name}"))).collect(),
+            additional_gids,
+        }
+    }
+}
+
+prop_compose! {
+    fn any_spec()(
+        env in prop::collection::vec("[AB]{1,2}(=[ab]{0,2})?", 0..4),
+        devices in prop::collection::vec(any_name(), 0..3),
+        mounts in prop::collection::vec(any_name(), 0..3),
+        rules in prop::collection::vec((any::<bool>(), 0..4u32), 0..3),
+    ) -> Value {
+        let path = |key: &'static str, above: &'static str| {
+            move |name: &String| json!({ key: format!("{above}{name}") })
+        };
+        json!({
+            "process": {"env": env},
+            "linux": {
+                "devices": devices.iter().map(path("path", "/dev/")).collect::<Vec<_>>(),
+                "resources": {"devices": rules.iter().map(|(allow, minor)| {
+                    json!({"allow": allow, "type": "c", "major": 195, "minor": minor, "access": "rwm"})
+                }).collect::<Vec<_>>()},
+            },
+            "mounts": mounts.iter().map(path("destination", "/m/")).collect::<Vec<_>>(),
+        })
+    }
+}
+
+proptest! {
+    #[test]
+    fn twice_is_once(edits in any_edits(), spec in any_spec()) {
+        let once = applied(&edits, spec);
+        prop_assert_eq!(applied(&edits, once.clone()), once);
+    }
+
+    #[test]
+    fn each_device_has_one_rule_of_its_own_and_none_is_a_wildcard(edits in any_edits()) {
+        let after = applied(&edits, json!({}));
+        let rules = after["linux"]["resources"]["devices"].as_array().cloned().unwrap_or_default();
+        let mut minors: Vec<u32> = edits.devices.iter().map(|device| device.minor).collect();
+        minors.sort_unstable();
+        minors.dedup();
+        prop_assert_eq!(rules.len(), minors.len());
+        for rule in rules {
+            prop_assert_eq!(&rule["type"], "c");
+            prop_assert_eq!(&rule["major"], 195);
+            prop_assert!(rule["minor"].is_u64());
+        }
+    }
+}
