@@ -35,7 +35,7 @@ pub use config::{Config, ConfigSource, KEYS as CONFIG_KEYS, Key, LibraryPath, No
 pub use driver::{Driver, DriverFile, FileKind, Library};
 pub use edit::{DeviceNode, Edits, Mount};
 pub use error::{Code, Error, Result};
-pub use gpu::{ControlNode, Gpu, Inventory, NodeNumbers};
+pub use gpu::{BusId, ControlNode, Gpu, Inventory, NodeNumbers};
 pub use handler::Handler;
 pub use host::Host;
 pub use image::{Image, Libc};

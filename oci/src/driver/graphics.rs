@@ -1,0 +1,87 @@
+//! What graphics needs beside libraries: X modules, and JSON files of the vendor-neutral loaders.
+
+use std::path::{Path, PathBuf};
+
+use super::files::Place;
+use super::{DriverFile, FileKind};
+
+/// Where files of the table below are looked for.
+const DATA_DIRS: [&str; 3] = ["/etc", "/usr/local/share", "/usr/share"];
+
+/// Data files, and the directory in which every container's loader looks for them.
+const DATA: [(&str, &str); 15] = [
+    ("glvnd/egl_vendor.d/10_nvidia.json", "/usr/share"),
+    ("egl/egl_external_platform.d/15_nvidia_gbm.json", "/usr/share"),
+    ("egl/egl_external_platform.d/10_nvidia_wayland.json", "/usr/share"),
+    ("egl/egl_external_platform.d/09_nvidia_wayland2.json", "/usr/share"),
+    ("egl/egl_external_platform.d/20_nvidia_xcb.json", "/usr/share"),
+    ("egl/egl_external_platform.d/20_nvidia_xlib.json", "/usr/share"),
+    ("nvidia/nvoptix.bin", "/usr/share"),
+    ("X11/xorg.conf.d/10-nvidia.conf", "/usr/share"),
+    ("X11/xorg.conf.d/nvidia-drm-outputclass.conf", "/usr/share"),
+    ("OpenCL/vendors/nvidia.icd", "/etc"),
+    ("vulkan/icd.d/nvidia_icd.json", "/etc"),
+    ("vulkan/icd.d/nvidia_layers.json", "/etc"),
+    ("vulkan/implicit_layer.d/nvidia_layers.json", "/etc"),
+    ("vulkan/icd.d/nvidia_icd.x86_64.json", "/etc"),
+    ("vulkan/icd.d/nvidia_icd.aarch64.json", "/etc"),
+];
+
+/// Places of X modules below a directory of libraries.
+const MODULE_DIRS: [&str; 5] = [
+    "nvidia/xorg",
+    "xorg/modules/drivers",
+    "xorg/modules/extensions",
+    "xorg/modules/updates/drivers",
+    "xorg/modules/updates/extensions",
+];
+/// Places of X itself, and those of modules below them.
+const X_DIRS: [&str; 4] =
+    ["/usr/lib/xorg", "/usr/lib64/xorg", "/usr/X11R6/lib", "/usr/X11R6/lib64"];
+const X_MODULE_DIRS: [&str; 5] = [
+    "",
+    "modules/drivers",
+    "modules/extensions",
+    "modules/updates/drivers",
+    "modules/updates/extensions",
+];
+
+/// JSON and other data files.
+pub(super) fn data(place: &Place) -> Vec<DriverFile> {
+    let mut files = Vec::new();
+    for (name, container_dir) in DATA {
+        // GKE has vulkan's files at the top of its driver root.
+        let dirs = DATA_DIRS.iter().chain(name.starts_with("vulkan/").then_some(&"/"));
+        let file = place.first(FileKind::Data, dirs.map(Path::new), name);
+        files.extend(
+            file.map(|file| DriverFile {
+                destination: Path::new(container_dir).join(name),
+                ..file
+            }),
+        );
+    }
+    files
+}
+
+/// X modules, and the links that go with them.
+pub(super) fn modules(
+    place: &Place,
+    library_dirs: &[&Path],
+    version: &str,
+) -> (Vec<DriverFile>, Vec<(PathBuf, PathBuf)>) {
+    let mut dirs: Vec<PathBuf> = Vec::new();
+    for dir in library_dirs {
+        dirs.extend(MODULE_DIRS.map(|module| dir.join(module)));
+    }
+    for dir in X_DIRS {
+        dirs.extend(X_MODULE_DIRS.map(|module| Path::new(dir).join(module)));
+    }
+    let first = |name: &str| place.first(FileKind::Module, dirs.iter().map(PathBuf::as_path), name);
+    let server = format!("libglxserver_nvidia.so.{version}");
+    let (driver, server) = (first("nvidia_drv.so"), first(&server));
+    let link = server.as_ref().and_then(|file| {
+        let target = PathBuf::from(file.destination.file_name()?);
+        Some((file.destination.with_file_name("libglxserver_nvidia.so"), target))
+    });
+    (driver.into_iter().chain(server).collect(), link.into_iter().collect())
+}
