@@ -79,6 +79,8 @@ pub(crate) enum UsageError {
     UnknownVerb(String),
     #[error("no command: want start or delete")]
     NoVerb,
+    #[error("-{flag} {value:?} is not a name")]
+    NotAName { flag: &'static str, value: String },
 }
 
 impl Args {
@@ -110,6 +112,19 @@ impl Args {
             inner: flags.path("inner"),
             shim: flags.path("shim"),
         })
+    }
+
+    /// Checks namespace and id, of which paths are made.
+    ///
+    /// # Errors
+    /// One of them is empty or more than one component of a path.
+    pub(crate) fn require_names(&self) -> Result<(), UsageError> {
+        for (flag, value) in [("namespace", &self.namespace), ("id", &self.id)] {
+            if value.is_empty() || value == "." || value == ".." || value.contains(['/', '\0']) {
+                return Err(UsageError::NotAName { flag, value: value.clone() });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -253,6 +268,14 @@ mod tests {
         ] {
             let result = parse(line).map_or_else(|error| error.to_string(), |_| String::new());
             assert_eq!(result, said, "{line}");
+        }
+    }
+
+    #[test]
+    fn names_are_single_components_of_a_path() {
+        assert!(parse("-namespace k8s.io -id a.b start").unwrap().require_names().is_ok());
+        for line in ["-id a start", "-namespace n start", "-namespace n -id ../b start"] {
+            assert!(parse(line).unwrap().require_names().is_err(), "{line}");
         }
     }
 

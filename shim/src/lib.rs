@@ -13,8 +13,13 @@
 )]
 
 mod args;
+mod delete;
+mod dialect;
+mod info;
+mod inherit;
 mod inner;
 mod log;
+mod placement;
 mod process;
 mod program;
 mod record;

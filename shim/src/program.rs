@@ -1,15 +1,24 @@
 //! This program as a whole: which verb is carried out, and how it calls itself.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use anyhow::Context;
 use nvidia_oci::Handler;
 
 use crate::args::{Args, UsageError, Verb};
-use crate::{relay, start, worker};
+use crate::{delete, info, inherit, log, relay, start, worker};
+
+const USAGE: &str = "  \
+  -namespace NAME -address SOCKET -publish-binary FILE -id ID [-debug] start
+  -namespace NAME -address SOCKET -publish-binary FILE -id ID [-debug] [-bundle DIR] delete
+  -info
+        the features of the runtime, for containerd; options on standard input
+  -v    the versions of this shim and of the stock shim behind it
+  -h    this text";
 
 /// The name that this program was called by; it tells the handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,15 +65,48 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return usage(&program, Some(&error)),
     };
-    match args.verb {
-        Verb::Relay => match start::inherit(&args) {
-            Ok((listener, sockets, inner)) => relay::run(&program, &args, listener, sockets, inner),
-            Err(error) => fail(&error.to_string(), 1),
-        },
-        Verb::Worker => worker::run(&program),
-        Verb::Help => usage(&program, None),
-        Verb::Start | Verb::Delete | Verb::Info | Verb::Version => fail("not built yet", 1),
+    let done = match args.verb {
+        Verb::Help => return usage(&program, None),
+        Verb::Start => logging(&program, &args).and_then(|_| start::run(&program, &args)),
+        Verb::Delete => logging(&program, &args).and_then(|bundle| delete::run(&args, &bundle)),
+        Verb::Info => return answered(info::info()),
+        Verb::Version => return answered(info::version(&program)),
+        Verb::Relay => return answered(as_relay(&program, &args)),
+        Verb::Worker => return answered(as_worker(&program, &args)),
+    };
+    answered(done.map(|()| ExitCode::SUCCESS))
+}
+
+/// Installs the log of the bundle that we are called for, and names the bundle.
+fn logging(program: &Program, args: &Args) -> anyhow::Result<PathBuf> {
+    let bundle = if args.bundle.as_os_str().is_empty() {
+        std::env::current_dir().context("working directory")?
+    } else {
+        args.bundle.clone()
+    };
+    let fields = [("shim", program.name()), ("namespace", &args.namespace), ("id", &args.id)];
+    log::init(&bundle, args.debug, &fields);
+    Ok(bundle)
+}
+
+fn as_relay(program: &Program, args: &Args) -> anyhow::Result<ExitCode> {
+    logging(program, args)?;
+    log::panics();
+    // Else it would be called `exe`, as the link is that it was started by.
+    if let Ok(name) = CString::new(program.name()) {
+        nix::sys::prctl::set_name(&name)?;
     }
+    Ok(relay::run(program, args, inherit::take(args)?))
+}
+
+fn as_worker(program: &Program, args: &Args) -> anyhow::Result<ExitCode> {
+    logging(program, args)?;
+    log::panics();
+    Ok(worker::run(program))
+}
+
+fn answered(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| fail(&format!("{error:#}"), 1))
 }
 
 fn not_text(word: &OsString) -> String {
@@ -79,10 +121,7 @@ fn fail(why: &str, status: u8) -> ExitCode {
 }
 
 fn usage(program: &Program, error: Option<&UsageError>) -> ExitCode {
-    let mut text = String::new();
-    if let Some(error) = error {
-        text.push_str(&format!("{error}\n"));
-    }
-    text.push_str(&format!("Usage of {}:", program.name()));
+    let mistake = error.map(|error| format!("{error}\n")).unwrap_or_default();
+    let text = format!("{mistake}Usage of {}:\n{USAGE}", program.name());
     fail(&text, if error.is_some() { 2 } else { 0 })
 }

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,15 @@ impl Sockets {
         Self { outer: dir.join(name(group, "outer")), inner: dir.join(name(group, "inner")) }
     }
 
+    /// The outer socket as containerd is told it.
+    ///
+    /// # Errors
+    /// A directory that is not UTF-8.
+    pub(crate) fn address(&self) -> io::Result<String> {
+        let path = self.outer.to_str().ok_or_else(|| at(&self.outer, &not_text()))?;
+        Ok(format!("unix://{path}"))
+    }
+
     /// Takes the group's lock, making the directory where it is missing.
     ///
     /// # Errors
@@ -63,7 +72,7 @@ impl Sockets {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
         let address = UnixAddr::new(&self.outer)?;
-        match connect(std::os::fd::AsRawFd::as_raw_fd(&socket), &address) {
+        match connect(socket.as_raw_fd(), &address) {
             // EAGAIN: alive, with a full queue.
             Ok(()) | Err(Errno::EAGAIN) => Ok(true),
             Err(Errno::ECONNREFUSED | Errno::ENOENT) => Ok(false),
@@ -88,7 +97,7 @@ impl Sockets {
             let _ = fs::remove_file(&self.outer);
             at(&self.inner, &error)
         })?;
-        Ok(Bound { sockets: self, outer, inner, kept: false })
+        Ok(Bound { sockets: self, listeners: Some((outer, inner)) })
     }
 
     /// Unlinks both; only under the lock.
@@ -100,27 +109,33 @@ impl Sockets {
     }
 }
 
-/// Both sockets, listening. Their names go again unless they are kept.
+/// Both sockets, listening. Their names go again unless somebody took them.
 #[derive(Debug)]
 pub(crate) struct Bound<'a> {
     sockets: &'a Sockets,
-    pub(crate) outer: UnixListener,
-    pub(crate) inner: UnixListener,
-    kept: bool,
+    listeners: Option<(UnixListener, UnixListener)>,
 }
 
 impl Bound<'_> {
-    /// The names stay: another process serves them now.
-    pub(crate) fn keep(mut self) {
-        self.kept = true;
+    /// Hands the outer and the inner listener to `taker`; the names stay if it succeeds.
+    pub(crate) fn hand_to<T>(
+        mut self,
+        taker: impl FnOnce(UnixListener, UnixListener) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (outer, inner) = self.listeners.take().ok_or(io::ErrorKind::NotFound)?;
+        taker(outer, inner).inspect_err(|_| self.give_up())
+    }
+
+    fn give_up(&self) {
+        // What made us give up is reported by the caller.
+        let _ = self.sockets.unlink();
     }
 }
 
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
-        if !self.kept {
-            // What made us give up is reported by the caller.
-            let _ = self.sockets.unlink();
+        if self.listeners.is_some() {
+            self.give_up();
         }
     }
 }
@@ -228,13 +243,12 @@ fn unlink(path: &Path) -> io::Result<()> {
     }
 }
 
-fn at(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+fn not_text() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not UTF-8")
 }
 
-/// The form in which containerd is told a socket.
-pub(crate) fn address(path: &Path) -> Vec<u8> {
-    [b"unix://", path.as_os_str().as_bytes()].concat()
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -276,7 +290,7 @@ mod tests {
         assert_eq!(fs::metadata(&sockets.inner).unwrap().mode() & 0o777, 0o600);
         drop(bound);
         assert!(!sockets.outer.exists() && !sockets.inner.exists());
-        sockets.bind(&lock).unwrap().keep();
+        sockets.bind(&lock).unwrap().hand_to(|_, _| Ok(())).unwrap();
         assert!(sockets.outer.exists() && !sockets.is_live().unwrap());
         // Dead ones are replaced.
         let bound = sockets.bind(&lock).unwrap();
@@ -290,6 +304,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sockets = Sockets::of(GROUP, dir.path());
         let bound = sockets.bind(&sockets.lock().unwrap()).unwrap();
+        let _listeners = bound.hand_to(|outer, inner| Ok((outer, inner))).unwrap();
         let old = Served::adopt(&sockets.outer, &sockets.inner);
         fs::remove_file(&sockets.outer).unwrap();
         fs::remove_file(&sockets.inner).unwrap();
@@ -299,7 +314,6 @@ mod tests {
         assert!(sockets.outer.exists() && sockets.inner.exists());
         Served::adopt(&sockets.outer, &sockets.inner).remove().unwrap();
         assert!(!sockets.outer.exists() && !sockets.inner.exists());
-        bound.keep();
     }
 
     #[test]
