@@ -1,1 +1,46 @@
-//! End-to-end tests
+//! The harness of the end-to-end tests: private containerds of three releases, images made on the
+//! spot, a simulated GPU node, and a look at what containers see and what they leave behind.
+//!
+//! It is test code: what goes wrong here panics with the words of the program that failed.
+
+#![allow(missing_debug_implementations)]
+
+mod build;
+mod containerd;
+pub mod cri;
+mod ctr;
+mod image;
+mod namespace;
+mod node;
+mod release;
+mod residue;
+mod sight;
+
+pub use build::{product, scratch};
+pub use containerd::{Containerd, Setup};
+pub use ctr::{Output, Run};
+pub use image::{BUSYBOX, BUSYBOX_LAYERED, GLIBC, GLIBC_LAYERED, Image};
+pub use node::Node;
+pub use release::Release;
+pub use sight::Sight;
+
+/// Makes of each named `fn(Release)` one test for each containerd.
+#[macro_export]
+macro_rules! on_each_containerd {
+    ($($name:ident),+ $(,)?) => { $(
+        mod $name {
+            #[test]
+            fn installed() {
+                super::$name($crate::Release::Installed);
+            }
+            #[test]
+            fn v1_7() {
+                super::$name($crate::Release::V1_7);
+            }
+            #[test]
+            fn v2_1() {
+                super::$name($crate::Release::V2_1);
+            }
+        }
+    )+ };
+}

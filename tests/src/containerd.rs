@@ -1,0 +1,267 @@
+//! A private containerd: own directories, socket and mount namespace, gone with the value.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::namespace::MountNamespace;
+use crate::release::installed;
+use crate::{Image, Node, Release, product, residue};
+
+/// How long anything may take before a test gives up on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a daemon is to be like.
+#[derive(Clone, Copy, Default)]
+pub struct Setup<'a> {
+    /// With the CRI plugin, and the handlers `runc`, `nvidia` and `nvidia-cdi`.
+    pub cri: bool,
+    /// The node that the handlers of the CRI plugin see.
+    pub node: Option<&'a Node>,
+}
+
+/// A running containerd.
+pub struct Containerd {
+    release: Release,
+    // Dropped in this order: processes, namespace, directory.
+    daemon: Option<Child>,
+    namespace: MountNamespace,
+    dir: TempDir,
+    name: String,
+}
+
+impl Containerd {
+    /// A daemon for `ctr`.
+    pub fn start(release: Release) -> Self {
+        Self::start_as(release, Setup::default())
+    }
+
+    pub fn start_as(release: Release, setup: Setup<'_>) -> Self {
+        // Short: it holds sockets.
+        let dir = tempfile::Builder::new().prefix("nvs-").tempdir().expect("a directory in /tmp");
+        let suffix = dir.path().file_name().expect("a name").to_string_lossy().replace('.', "");
+        let mut containerd = Self {
+            release,
+            daemon: None,
+            namespace: MountNamespace::new(),
+            name: suffix.to_lowercase(),
+            dir,
+        };
+        fs::write(containerd.path("config.toml"), containerd.config(setup)).expect("config.toml");
+        containerd.launch();
+        containerd
+    }
+
+    pub fn release(&self) -> Release {
+        self.release
+    }
+
+    /// The containerd namespace that tests use, and the cgroup of their containers.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A path in the daemon's own directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path("c.sock")
+    }
+
+    /// The bundle of a container's task.
+    pub fn bundle(&self, namespace: &str, id: &str) -> PathBuf {
+        self.path("state/io.containerd.runtime.v2.task").join(namespace).join(id)
+    }
+
+    /// What the daemon and the shims have logged.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.path("log")).unwrap_or_default()).into_owned()
+    }
+
+    /// Ends the daemon as a service manager does, and leaves containers alone.
+    pub fn stop(&mut self) {
+        self.end(Signal::SIGTERM);
+    }
+
+    /// Ends the daemon as the kernel does when memory is out.
+    pub fn kill(&mut self) {
+        self.end(Signal::SIGKILL);
+    }
+
+    /// Starts the daemon again after [`Self::stop`] or [`Self::kill`].
+    pub fn launch(&mut self) {
+        assert!(self.daemon.is_none(), "containerd runs already");
+        let log = File::options().create(true).append(true).open(self.path("log")).expect("log");
+        let mut command = Command::new(self.release.containerd());
+        command
+            .arg("--config")
+            .arg(self.path("config.toml"))
+            .env("PATH", self.search_path())
+            .env("TMPDIR", self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("dup"))
+            .stderr(log);
+        self.daemon = Some(self.namespace.enter(|| command.spawn()).expect("containerd"));
+        self.wait_until_ready();
+    }
+
+    pub fn import(&self, image: &Image) {
+        let archive = image.archive(&self.path("images"));
+        for namespace in [self.name.as_str(), "k8s.io"] {
+            let mut command = self.ctr_in(namespace);
+            command.args(["images", "import", "--no-unpack"]).arg(&archive);
+            let output = self.output(&mut command);
+            assert!(output.success(), "{output}");
+        }
+        fs::remove_dir_all(self.path("images")).expect("images");
+    }
+
+    /// What is left of containers: processes, shim sockets, mounts, cgroups, bundles. Empty when
+    /// all were deleted.
+    pub fn residue(&self) -> Vec<String> {
+        residue::of(self)
+    }
+
+    /// Waits until nothing is left of containers.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        let begin = Instant::now();
+        loop {
+            let left = self.residue();
+            if left.is_empty() {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE / 4, "left behind:\n{}", left.join("\n"));
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub(crate) fn namespace(&self) -> &MountNamespace {
+        &self.namespace
+    }
+
+    pub(crate) fn daemon_pid(&self) -> Option<i32> {
+        self.daemon.as_ref().and_then(|daemon| i32::try_from(daemon.id()).ok())
+    }
+
+    /// `PATH` of the daemon and of `ctr`.
+    pub(crate) fn search_path(&self) -> String {
+        let runc = installed("runc");
+        let dirs = [product(), &self.release.programs(), runc.parent().expect("a file")];
+        let dirs: Vec<_> = dirs.iter().map(|dir| dir.to_string_lossy().into_owned()).collect();
+        format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", dirs.join(":"))
+    }
+
+    fn config(&self, setup: Setup<'_>) -> String {
+        let dir = self.dir.path().display();
+        let modern = self.release.version().0 >= 2;
+        let version = if modern { 3 } else { 2 };
+        let mut text = format!(
+            "version = {version}\n\
+             root = '{dir}/root'\n\
+             state = '{dir}/state'\n\
+             disabled_plugins = [{}]\n\
+             [grpc]\n\
+             address = '{}'\n\
+             [plugins.'io.containerd.internal.v1.opt']\n\
+             path = '{dir}/opt'\n\
+             [plugins.'io.containerd.nri.v1.nri']\n\
+             disable = true\n",
+            if setup.cri { "" } else { CRI_PLUGINS },
+            self.socket().display(),
+        );
+        if setup.cri {
+            text.push_str(&cri_config(modern, self.dir.path(), setup.node));
+        }
+        text
+    }
+
+    fn wait_until_ready(&mut self) {
+        let begin = Instant::now();
+        loop {
+            if UnixStream::connect(self.socket()).is_ok() {
+                let mut command = self.ctr_in(&self.name);
+                if self.output(command.arg("version")).success() {
+                    return;
+                }
+            }
+            let daemon = self.daemon.as_mut().expect("a daemon");
+            let ended = daemon.try_wait().expect("wait");
+            assert!(ended.is_none(), "containerd ended: {ended:?}\n{}", self.log());
+            assert!(begin.elapsed() < PATIENCE, "containerd does not answer\n{}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn end(&mut self, signal: Signal) {
+        let Some(mut daemon) = self.daemon.take() else { return };
+        let pid = Pid::from_raw(i32::try_from(daemon.id()).expect("a pid"));
+        kill(pid, signal).expect("kill");
+        daemon.wait().expect("wait");
+    }
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" plugin ")).collect();
+            let tail = lines[lines.len().saturating_sub(40)..].join("\n");
+            #[allow(clippy::print_stderr)]
+            {
+                eprintln!("{} of {:?}:\n{tail}", self.path("log").display(), self.release);
+            }
+        }
+        self.kill();
+        residue::remove(self);
+    }
+}
+
+const CRI_PLUGINS: &str = "'io.containerd.grpc.v1.cri', 'io.containerd.cri.v1.runtime', \
+                           'io.containerd.cri.v1.images', 'io.containerd.podsandbox.controller.v1.podsandbox', \
+                           'io.containerd.sandbox.controller.v1.podsandbox'";
+
+/// The CRI plugin's part of `config.toml`.
+fn cri_config(modern: bool, dir: &Path, node: Option<&Node>) -> String {
+    let (runtime, images) = if modern {
+        let images = "[plugins.'io.containerd.cri.v1.images'.pinned_images]\nsandbox";
+        ("io.containerd.cri.v1.runtime", images)
+    } else {
+        ("io.containerd.grpc.v1.cri", "sandbox_image")
+    };
+    let dir = dir.display();
+    let pause = crate::BUSYBOX.reference();
+    // Without CAP_SYS_RESOURCE a process may not lower its own OOM score.
+    let mut text = format!(
+        "[plugins.'{runtime}']\n\
+         restrict_oom_score_adj = true\n\
+         {images} = '{pause}'\n\
+         [plugins.'{runtime}'.cni]\n\
+         conf_dir = '{dir}/cni'\n\
+         bin_dir = '{dir}/cni'\n\
+         [plugins.'{runtime}'.containerd]\n\
+         default_runtime_name = 'runc'\n"
+    );
+    for (name, kind) in [
+        ("runc", "io.containerd.runc.v2"),
+        ("nvidia", "io.containerd.nvidia.v2"),
+        ("nvidia-cdi", "io.containerd.nvidia-cdi.v2"),
+    ] {
+        let table = format!("plugins.'{runtime}'.containerd.runtimes.{name}");
+        text.push_str(&format!("[{table}]\nruntime_type = '{kind}'\n"));
+        if let (Some(node), true) = (node, name != "runc") {
+            let file = node.config();
+            text.push_str(&format!("[{table}.options]\nConfigPath = '{}'\n", file.display()));
+        }
+    }
+    text
+}

@@ -1,0 +1,86 @@
+//! A mount namespace of a test's own, with an own `/run/containerd`.
+//!
+//! containerd keeps shim sockets, runc's state and `ctr`'s fifos at fixed paths there. In a
+//! namespace, daemons of parallel tests do not meet, every mount in it is one of the test, and
+//! none can stay behind on the machine.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The directory that each namespace has of its own.
+pub(crate) const RUN: &str = "/run/containerd";
+
+pub(crate) struct MountNamespace {
+    handle: File,
+    at_first: Vec<String>,
+}
+
+impl MountNamespace {
+    pub(crate) fn new() -> Self {
+        fs::create_dir_all(RUN).expect(RUN);
+        let made = thread::spawn(|| -> nix::Result<_> {
+            unshare(CloneFlags::CLONE_NEWNS)?;
+            let none: Option<&str> = None;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+            mount(Some("tmpfs"), RUN, Some("tmpfs"), MsFlags::empty(), Some("mode=0711"))?;
+            Ok((File::open("/proc/thread-self/ns/mnt"), mounts("/proc/thread-self")))
+        });
+        let made = made.join().expect("thread").expect("a mount namespace (tests run as root)");
+        Self { handle: made.0.expect("/proc/thread-self/ns/mnt"), at_first: made.1 }
+    }
+
+    /// Runs `work` in the namespace; processes that it starts stay there.
+    pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                unshare(CloneFlags::CLONE_FS).expect("unshare");
+                setns(&self.handle, CloneFlags::CLONE_NEWNS).expect("setns");
+                work()
+            });
+            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Mount points that were not there at first.
+    pub(crate) fn new_mounts(&self) -> Vec<String> {
+        let now = self.enter(|| mounts("/proc/thread-self"));
+        now.into_iter().filter(|point| !self.at_first.contains(point)).collect()
+    }
+
+    /// The processes in it.
+    pub(crate) fn processes(&self) -> Vec<i32> {
+        let own = self.identity();
+        processes().filter(|pid| identity(&format!("/proc/{pid}/ns/mnt")) == Some(own)).collect()
+    }
+
+    /// The names in a directory as it is here.
+    pub(crate) fn names(&self, dir: &str) -> Vec<PathBuf> {
+        let entries = self.enter(|| fs::read_dir(dir).map(|dir| dir.flatten().collect::<Vec<_>>()));
+        entries.unwrap_or_default().iter().map(fs::DirEntry::path).collect()
+    }
+
+    fn identity(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        self.handle.metadata().expect("fstat of a namespace").ino()
+    }
+}
+
+/// All processes of this machine.
+pub(crate) fn processes() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn identity(namespace: &str) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Some(fs::metadata(Path::new(namespace)).ok()?.ino())
+}
+
+fn mounts(process: &str) -> Vec<String> {
+    let table = fs::read_to_string(format!("{process}/mountinfo")).expect("mountinfo");
+    table.lines().filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect()
+}

@@ -1,0 +1,72 @@
+//! The containerds that tests run on: the installed one, and those that `fetch-containerd` brings.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::build;
+
+/// A containerd with its own `ctr` and stock shim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Release {
+    /// The machine's own, on Debian bookworm 1.6.
+    Installed,
+    /// Debian trixie's.
+    V1_7,
+    /// Debian forky's.
+    V2_1,
+}
+
+impl Release {
+    /// The directory of its programs.
+    pub fn programs(self) -> PathBuf {
+        match self {
+            Self::Installed => installed("containerd").parent().expect("a file").to_owned(),
+            Self::V1_7 => fetched().join("1.7/root/usr/bin"),
+            Self::V2_1 => fetched().join("2.1/root/usr/bin"),
+        }
+    }
+
+    pub fn containerd(self) -> PathBuf {
+        self.programs().join("containerd")
+    }
+
+    pub fn ctr(self) -> PathBuf {
+        self.programs().join("ctr")
+    }
+
+    /// Major and minor number, as the program tells them.
+    pub fn version(self) -> (u32, u32) {
+        let output = Command::new(self.containerd()).arg("--version").output().expect("containerd");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // containerd github.com/containerd/containerd 1.6.20~ds1 REVISION
+        let word = text.split_whitespace().nth(2).unwrap_or_default().trim_start_matches('v');
+        let mut numbers = word.split('.').map(|number| number.parse().ok());
+        match (numbers.next().flatten(), numbers.next().flatten()) {
+            (Some(major), Some(minor)) => (major, minor),
+            _ => panic!("containerd --version says {text:?}"),
+        }
+    }
+}
+
+/// What `fetch-containerd` brought, fetched now if it is not there.
+pub(crate) fn fetched() -> &'static Path {
+    static FETCHED: OnceLock<PathBuf> = OnceLock::new();
+    FETCHED.get_or_init(|| {
+        let dir = build::target_dir().join("containerd");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/fetch-containerd");
+        build::succeed(Command::new(script).arg(&dir));
+        dir
+    })
+}
+
+/// A program of this machine.
+pub(crate) fn installed(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(usual)
+        .map(|dir| dir.join(name))
+        .find(|program| program.is_file())
+        .unwrap_or_else(|| panic!("{name} is not installed; `make test` installs what it needs"))
+}

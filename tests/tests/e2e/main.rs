@@ -1,0 +1,3 @@
+//! End-to-end tests: containers of real containerds, started through the shim.
+
+mod lifecycle;
