@@ -25,7 +25,7 @@ mod host;
 mod image;
 pub mod ldcache;
 mod plan;
-mod report;
+pub mod report;
 pub mod request;
 mod spec;
 mod trust;

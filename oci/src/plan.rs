@@ -1,11 +1,27 @@
 //! The whole decision: what was asked, what is allowed, what exists → what is given.
 
-use std::path::PathBuf;
+mod files;
+mod gpus;
+mod nodes;
+
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use self::files::Files;
+use self::nodes::Nodes;
 use crate::elf::{Class, Machine};
-use crate::{Config, Edits, Error, Handler, Host, Image, Report, Result, Spec};
+use crate::report::{DriverFound, Item, ItemKind};
+use crate::request::{Selection, VISIBLE_DEVICES};
+use crate::{
+    Code, Config, ControlNode, Driver, Edits, Error, Gpu, Handler, Host, Image, Inventory,
+    NoDriver, Report, Request, Result, Spec, trust,
+};
+
+/// Where the driver's libraries are: NVIDIA's own programs in the container look there.
+const LIBCUDA_DIR: &str = "NVIDIA_CTK_LIBCUDA_DIR";
+/// Says that no GPU was meant to be there.
+const EMPTY_DEVICE: &str = "NVCT_EMPTY_DEVICE";
 
 /// What must be true of the host before [`plan`] can answer; `nvidia-hook` sees to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,9 +93,30 @@ pub struct MissingNode {
     pub gid: u32,
 }
 
-/// What the host must do first, in this order.
-pub fn needs(host: &Host, config: &Config, handler: Handler, spec: &Spec) -> Result<Vec<Need>> {
-    todo!()
+/// What the host must do first, in this order; empty once it is done.
+///
+/// # Errors
+/// As [`plan`], where the request or the kernel driver cannot be read.
+pub fn needs(host: &Host, config: &Config, _handler: Handler, spec: &Spec) -> Result<Vec<Need>> {
+    let Some(request) = Request::of(spec)? else { return Ok(Vec::new()) };
+    let inventory = Inventory::read(host, config)?;
+    Ok(needs_of(&request, config, &inventory))
+}
+
+fn needs_of(request: &Request, config: &Config, inventory: &Inventory) -> Vec<Need> {
+    let mut needs = Vec::new();
+    if inventory.driver_version.is_none() {
+        return needs;
+    }
+    let uvm = |control: &&ControlNode| control.name == "nvidia-uvm" && control.loaded;
+    if config.load_kmods && !inventory.control.iter().any(|control| uvm(&control)) {
+        needs.push(Need::Module("nvidia-uvm".to_owned()));
+    }
+    if gpus::needs_uuids(request, inventory) {
+        let asleep = inventory.gpus.iter().filter(|gpu| gpu.uuid.is_none());
+        needs.extend(asleep.map(|gpu| Need::Wake { minor: gpu.minor, major: gpu.node.major }));
+    }
+    needs
 }
 
 /// Decides. Reads the host, changes nothing.
@@ -93,5 +130,118 @@ pub fn plan(
     image: &Image,
     spec: &Spec,
 ) -> Result<Outcome, Error> {
-    todo!()
+    let mut report = Report { handler: handler.name().to_owned(), ..Report::default() };
+    let Some(request) = Request::of(spec)? else { return Ok(Outcome::Untouched(report)) };
+    report.request = Some(request.source.to_string());
+    let inventory = Inventory::read(host, config)?;
+    if inventory.driver_version.is_none() {
+        if config.no_driver == NoDriver::Start && !inventory.on_pci {
+            report.warnings.push("no driver and no GPU on this node: started without".to_owned());
+            return Ok(Outcome::Untouched(report));
+        }
+        let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
+        return Err(Error::new(Code::NoKernelDriver, what));
+    }
+    let gpus = gpus::select(&request, &inventory, handler)?;
+    let driver = Driver::discover(host, config, inventory.driver_version.as_deref())?;
+    check_roots(host, &driver, &inventory)?;
+    report.driver =
+        Some(DriverFound { version: driver.version.clone(), root: driver.root.clone() });
+    let decision =
+        Decision { host, config, handler, image, spec, request: &request, inventory: &inventory };
+    Ok(Outcome::Edited(Box::new(decision.make(&gpus, &driver, report)?)))
 }
+
+/// Everything that a plan is made of.
+struct Decision<'a> {
+    host: &'a Host,
+    config: &'a Config,
+    handler: Handler,
+    image: &'a Image,
+    spec: &'a Spec,
+    request: &'a Request,
+    inventory: &'a Inventory,
+}
+
+impl Decision<'_> {
+    fn make(&self, gpus: &[&Gpu], driver: &Driver, report: Report) -> Result<Plan> {
+        let mut plan = Plan {
+            edits: Edits::default(),
+            fixups: Fixups::default(),
+            missing_nodes: Vec::new(),
+            report,
+        };
+        self.give_nodes(gpus, &mut plan)?;
+        let mut files = Files {
+            host: self.host,
+            config: self.config,
+            handler: self.handler,
+            image: self.image,
+            driver,
+            edits: &mut plan.edits,
+            fixups: &mut plan.fixups,
+            report: &mut plan.report,
+        };
+        files.give()?;
+        let directories = files.driver_directories();
+        self.give_env(directories, &mut plan);
+        self.warn(driver, &mut plan.report);
+        Ok(plan)
+    }
+
+    fn give_nodes(&self, gpus: &[&Gpu], plan: &mut Plan) -> Result<()> {
+        let mut nodes = Nodes {
+            host: self.host,
+            spec: self.spec,
+            may_make_nodes: self.inventory.may_make_nodes,
+            edits: &mut plan.edits,
+            missing: &mut plan.missing_nodes,
+            links: &mut plan.fixups.links,
+            report: &mut plan.report,
+        };
+        for gpu in gpus {
+            nodes.give_gpu(gpu)?;
+        }
+        nodes.give_control(self.inventory)
+    }
+
+    fn give_env(&self, directories: String, plan: &mut Plan) {
+        let mut set = |name: &str, value: String, reason: &str| {
+            let shown = format!("{name}={value}");
+            plan.report.given.push(Item::new(ItemKind::Environment, shown, reason));
+            plan.edits.env.push((name.to_owned(), value));
+        };
+        set(LIBCUDA_DIR, directories, "where the driver's libraries are");
+        if self.request.gpus == Selection::DriverOnly {
+            set(EMPTY_DEVICE, String::new(), "no GPU is meant to be there");
+        }
+        if self.handler == Handler::NvidiaCdi {
+            set(VISIBLE_DEVICES, "void".to_owned(), "a runtime below this one adds nothing");
+        }
+    }
+
+    fn warn(&self, driver: &Driver, report: &mut Report) {
+        let Some(image) = self.image.machine else { return };
+        let fits = driver.libraries.iter().any(|library| library.machine == image);
+        if !fits {
+            let what = format!("the image is for {image:?}, and no library of the driver is");
+            report.warnings.push(what);
+        }
+    }
+}
+
+/// Drivers and device nodes are only taken from where nobody but root can put them. The `/dev` of
+/// the host itself is the kernel's.
+fn check_roots(host: &Host, driver: &Driver, inventory: &Inventory) -> Result<()> {
+    trust::check(host, &driver.root, "driver root")?;
+    for control in &inventory.control {
+        match control.node.host_path.parent() {
+            Some(dev) if dev != Path::new("/dev") => trust::check(host, dev, "dev root")?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,128 @@
 //! The record of a decision: what was asked, what was given, and the reason beside each item.
 
+use std::fmt;
+use std::path::PathBuf;
+
 use serde::Serialize;
 
-/// The decision record.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {}
+/// The decision record. As text it is for a person, as JSON for a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// `nvidia` or `nvidia-cdi`.
+    pub handler: String,
+    /// What was asked, and by what; `None` if nothing.
+    pub request: Option<String>,
+    pub driver: Option<DriverFound>,
+    pub given: Vec<Item>,
+    /// What exists and was not given, or is optional and missing.
+    pub withheld: Vec<Item>,
+    pub warnings: Vec<String>,
+}
+
+/// The driver that the container gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DriverFound {
+    pub version: String,
+    /// As the host names it.
+    pub root: PathBuf,
+}
+
+/// A thing, and why the container has it or has it not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Item {
+    pub kind: ItemKind,
+    /// In the container; on the host for what was withheld.
+    pub name: String,
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ItemKind {
+    Device,
+    Library,
+    File,
+    Link,
+    Environment,
+    Group,
+}
+
+impl Item {
+    pub(crate) fn new(kind: ItemKind, name: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { kind, name: name.into(), reason: reason.into() }
+    }
+}
+
+impl ItemKind {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Device => "device",
+            Self::Library => "library",
+            Self::File => "file",
+            Self::Link => "link",
+            Self::Environment => "variable",
+            Self::Group => "group",
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let request = self.request.as_deref().unwrap_or("nothing");
+        writeln!(f, "asked     {}", visible(request))?;
+        writeln!(f, "handler   {}", self.handler)?;
+        if let Some(driver) = &self.driver {
+            writeln!(f, "driver    {} in {}", driver.version, driver.root.display())?;
+        }
+        section(f, "given", &self.given)?;
+        section(f, "withheld", &self.withheld)?;
+        for warning in &self.warnings {
+            writeln!(f, "warning   {}", visible(warning))?;
+        }
+        Ok(())
+    }
+}
+
+fn section(f: &mut fmt::Formatter<'_>, title: &str, items: &[Item]) -> fmt::Result {
+    let width = items.iter().map(|item| item.name.chars().count()).max().unwrap_or_default();
+    for (number, item) in items.iter().enumerate() {
+        let title = if number == 0 { title } else { "" };
+        let (kind, name, reason) = (item.kind.word(), visible(&item.name), visible(&item.reason));
+        writeln!(f, "{title:<9} {kind:<8}  {name:<width$}  {reason}")?;
+    }
+    Ok(())
+}
+
+/// Words of an image must not move the cursor of whoever reads them.
+fn visible(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_a_table() {
+        let report = Report {
+            handler: "nvidia".to_owned(),
+            request: Some("NVIDIA_VISIBLE_DEVICES=0\n".to_owned()),
+            driver: Some(DriverFound { version: "550.1".to_owned(), root: "/".into() }),
+            given: vec![
+                Item::new(ItemKind::Device, "/dev/nvidia0", "GPU 0"),
+                Item::new(ItemKind::Link, "/a", "b"),
+            ],
+            withheld: Vec::new(),
+            warnings: vec!["look".to_owned()],
+        };
+        assert_eq!(
+            report.to_string(),
+            "asked     NVIDIA_VISIBLE_DEVICES=0 \n\
+             handler   nvidia\n\
+             driver    550.1 in /\n\
+             given     device    /dev/nvidia0  GPU 0\n\
+             \x20         link      /a            b\n\
+             warning   look\n"
+        );
+    }
+}

@@ -10,7 +10,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::{Code, Error, Result, Spec};
+use crate::{BusId, Code, Error, Result, Spec};
 
 /// Which GPUs a container sees.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -45,7 +45,7 @@ pub enum Selector {
     Index(String),
     /// `GPU-…`
     Uuid(String),
-    /// `0000:07:00.0`, domain of four or eight digits.
+    /// `0000:07:00.0`
     BusId(BusId),
     /// `0:1` or `MIG-…`
     Mig(String),
@@ -53,15 +53,6 @@ pub enum Selector {
     Qualified(String),
     /// None of these.
     Unknown(String),
-}
-
-/// A PCI address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BusId {
-    domain: u32,
-    bus: u8,
-    device: u8,
-    function: u8,
 }
 
 /// By what a container asks.
@@ -94,32 +85,6 @@ impl fmt::Display for Selector {
             | Self::Unknown(text) => f.write_str(&shortened(text)),
             Self::BusId(id) => id.fmt(f),
         }
-    }
-}
-
-impl fmt::Display for BusId {
-    /// As the kernel names it: `0000:07:00.0`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { domain, bus, device, function } = self;
-        write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
-    }
-}
-
-impl BusId {
-    /// Reads `DDDD:BB:DD.F` or `DDDDDDDD:BB:DD.F`, in either case.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (domain, rest) = text.split_once(':')?;
-        let (bus, rest) = rest.split_once(':')?;
-        let (device, function) = rest.split_once('.')?;
-        if !matches!(domain.len(), 4..=8) {
-            return None;
-        }
-        Some(Self {
-            domain: hexadecimal(domain, domain.len())?,
-            bus: hexadecimal(bus, 2)?.try_into().ok()?,
-            device: hexadecimal(device, 2)?.try_into().ok()?,
-            function: hexadecimal(function, 1)?.try_into().ok()?,
-        })
     }
 }
 
@@ -301,11 +266,6 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn hexadecimal(text: &str, digits: usize) -> Option<u32> {
-    let hex = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if hex { u32::from_str_radix(text, 16).ok() } else { None }
-}
-
 /// A value of the image's may be as long as it likes; a message is one line.
 fn shortened(text: &str) -> Cow<'_, str> {
     const LONGEST: usize = 120;
@@ -348,22 +308,13 @@ mod tests {
         let text = |text: &str| text.to_owned();
         assert_eq!(listed(" 0 ,\t1\n,"), [Selector::Index(text("0")), Selector::Index(text("1"))]);
         assert_eq!(listed("gpu-A0"), [Selector::Uuid(text("gpu-A0"))]);
+        let bus = BusId::parse("0000:0a:00.0").unwrap();
+        assert_eq!(listed("00000000:0A:00.0"), [Selector::BusId(bus)]);
         assert_eq!(listed("0:1"), [Selector::Mig(text("0:1"))]);
         assert_eq!(listed("MIG-GPU-a/1/0"), [Selector::Mig(text("MIG-GPU-a/1/0"))]);
         assert_eq!(listed("nvidia.com/gpu=0"), [Selector::Qualified(text("nvidia.com/gpu=0"))]);
         for unknown in ["-1", "+1", "foo", "ALL", "VOID", "0=1", "/dev/nvidia0", "/=", "é0-x"] {
             assert_eq!(listed(unknown), [Selector::Unknown(text(unknown))]);
-        }
-    }
-
-    #[test]
-    fn bus_ids() {
-        let id = BusId::parse("0000:0a:00.0").unwrap();
-        assert_eq!(BusId::parse("00000000:0A:00.0"), Some(id));
-        assert_eq!(id.to_string(), "0000:0a:00.0");
-        assert_eq!(BusId::parse("00010000:0a:00.0").unwrap().to_string(), "10000:0a:00.0");
-        for no in ["0a:00.0", "0000:0a:00", "000:0a:00.0", "0000:+a:00.0", "0000:0a:00.00"] {
-            assert_eq!(BusId::parse(no), None, "{no}");
         }
     }
 

@@ -1,0 +1,214 @@
+//! Files of the driver: where each goes in the container, and the links and loader folders that
+//! make it found there.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use super::{Fixups, LibraryEntry, Link};
+use crate::elf::Class;
+use crate::report::{Item, ItemKind, Report};
+use crate::{
+    Code, Config, Driver, DriverFile, Edits, Error, FileKind, Handler, Host, Image, Library, Mount,
+    Result,
+};
+
+/// A file may be read and executed; a socket of one of the driver's daemons also written to.
+const FILE_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
+const SOCKET_OPTIONS: [&str; 5] = ["nosuid", "nodev", "rbind", "rprivate", "noexec"];
+
+/// Libraries that a capability is nothing without.
+const MANDATORY: [(&str, &str); 2] = [("libcuda.so", "compute"), ("libnvidia-ml.so", "utility")];
+
+/// Collects mounts and fix-ups.
+pub(super) struct Files<'a> {
+    pub(super) host: &'a Host,
+    pub(super) config: &'a Config,
+    pub(super) handler: Handler,
+    pub(super) image: &'a Image,
+    pub(super) driver: &'a Driver,
+    pub(super) edits: &'a mut Edits,
+    pub(super) fixups: &'a mut Fixups,
+    pub(super) report: &'a mut Report,
+}
+
+impl Files<'_> {
+    /// Gives all that the driver has.
+    ///
+    /// # Errors
+    /// [`Code::LibraryMissing`]: one that the rest is nothing without.
+    pub(super) fn give(&mut self) -> Result<()> {
+        let driver = self.driver;
+        for (name, capability) in MANDATORY {
+            let is =
+                |library: &Library| library.class == Class::Elf64 && bare_name(library) == name;
+            if !driver.libraries.iter().any(is) {
+                let what = format!(
+                    "driver {} in {} has no {name}, which {capability} is nothing without",
+                    driver.version,
+                    driver.root.display()
+                );
+                return Err(Error::new(Code::LibraryMissing, what));
+            }
+        }
+        for library in &driver.libraries {
+            self.give_library(library);
+        }
+        for (link, target) in &driver.links {
+            self.give_link(link.clone(), target, "name of an X module");
+        }
+        for file in &driver.files {
+            self.give_file(file);
+        }
+        for (path, error) in &driver.unreadable {
+            let name = path.display().to_string();
+            self.report.withheld.push(Item::new(ItemKind::File, name, error.as_str()));
+        }
+        Ok(())
+    }
+
+    /// Where the driver's own libraries are in the container, joined as in `PATH`.
+    pub(super) fn driver_directories(&self) -> String {
+        let mut directories: Vec<String> = Vec::new();
+        for library in &self.driver.libraries {
+            let of_driver = library.path.to_string_lossy().ends_with(&self.driver.version);
+            if library.class != Class::Elf64 || !library.subdir.as_os_str().is_empty() || !of_driver
+            {
+                continue;
+            }
+            let directory = self.directory(library).display().to_string();
+            if !directories.contains(&directory) {
+                directories.push(directory);
+            }
+        }
+        directories.join(":")
+    }
+
+    fn give_library(&mut self, library: &Library) {
+        let Some(file) = library.path.file_name() else { return };
+        let directory = self.directory(library);
+        let path = directory.join(file);
+        let reason = reason(library);
+        let source = self.driver.host_path(&library.path);
+        if !self.mount(source, &path, &FILE_OPTIONS, ItemKind::Library, &reason) {
+            return;
+        }
+        if !self.fixups.library_dirs.contains(&directory) {
+            self.fixups.library_dirs.push(directory.clone());
+        }
+        let name = file.to_string_lossy();
+        self.enter(library.soname.as_deref().unwrap_or(&name), &directory, library);
+        for (link, target) in &library.links {
+            self.give_link(directory.join(link), target, "name of a library");
+            // What lies deeper is loaded by its path.
+            if let Some(name) = link.to_str().filter(|_| link.components().count() == 1) {
+                self.enter(name, &directory, library);
+            }
+        }
+    }
+
+    fn give_file(&mut self, file: &DriverFile) {
+        let (reason, options) = match file.kind {
+            FileKind::Binary => ("driver program", FILE_OPTIONS),
+            FileKind::Firmware => ("GSP firmware", FILE_OPTIONS),
+            FileKind::Socket => ("socket of a driver daemon", SOCKET_OPTIONS),
+            FileKind::Module => ("X module", FILE_OPTIONS),
+            FileKind::Data => ("data of graphics and OpenCL", FILE_OPTIONS),
+        };
+        if file.kind == FileKind::Socket && !self.is_trusted_socket(&file.source) {
+            let reason = "optional, and others than root own it";
+            let name = file.source.display().to_string();
+            self.report.withheld.push(Item::new(ItemKind::File, name, reason));
+            return;
+        }
+        self.mount(file.source.clone(), &file.destination, &options, ItemKind::File, reason);
+    }
+
+    /// A directory of sockets lies in `/tmp`, where anybody could have made it, and could put a
+    /// link to any other in its place.
+    fn is_trusted_socket(&self, source: &Path) -> bool {
+        self.host.symlink_metadata(source).is_ok_and(|found| {
+            let made_by_root = found.is_dir() && found.uid() == 0;
+            found.file_type().is_socket() || made_by_root
+        })
+    }
+
+    /// Says whether the place was free.
+    fn mount(
+        &mut self,
+        source: PathBuf,
+        destination: &Path,
+        options: &[&str],
+        kind: ItemKind,
+        reason: &str,
+    ) -> bool {
+        let shown = destination.display().to_string();
+        if self.edits.mounts.iter().any(|mount| mount.destination == destination) {
+            let reason = format!("{shown} is taken by another file of that name");
+            let name = source.display().to_string();
+            self.report.withheld.push(Item::new(kind, name, reason));
+            return false;
+        }
+        self.report.given.push(Item::new(kind, shown, reason));
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        self.edits.mounts.push(Mount { source, destination: destination.to_path_buf(), options });
+        true
+    }
+
+    fn give_link(&mut self, link: PathBuf, target: &Path, reason: &str) {
+        let taken = self.fixups.links.iter().any(|present| present.link == link)
+            || self.edits.mounts.iter().any(|mount| mount.destination == link);
+        if !taken {
+            let shown = format!("{} -> {}", link.display(), target.display());
+            self.report.given.push(Item::new(ItemKind::Link, shown, reason));
+            self.fixups.links.push(Link { link, target: target.to_path_buf() });
+        }
+    }
+
+    fn enter(&mut self, name: &str, directory: &Path, library: &Library) {
+        let path = directory.join(name);
+        if !self.fixups.libraries.iter().any(|entry| entry.path == path) {
+            let (class, machine) = (library.class, library.machine);
+            let entry = LibraryEntry { soname: name.to_owned(), path, class, machine };
+            self.fixups.libraries.push(entry);
+        }
+    }
+
+    /// The directory of a library in the container.
+    fn directory(&self, library: &Library) -> PathBuf {
+        match self.image_directory(library.class) {
+            // Not `join`: that of an empty path leaves a slash at the end.
+            Some(directory) => directory.iter().chain(&library.subdir).collect(),
+            None => library.path.parent().unwrap_or(Path::new("/")).to_path_buf(),
+        }
+    }
+
+    fn image_directory(&self, class: Class) -> Option<&Path> {
+        if !self.config.library_at_image(self.handler) {
+            return None;
+        }
+        match class {
+            Class::Elf64 => self.image.library_dir.as_deref(),
+            Class::Elf32 => self.image.library_dir_32.as_deref(),
+        }
+    }
+}
+
+fn reason(library: &Library) -> String {
+    let bare = bare_name(library);
+    match MANDATORY.iter().find(|(name, _)| *name == bare) {
+        Some((_, capability)) if library.class == Class::Elf64 => {
+            format!("{capability}, mandatory")
+        }
+        _ if library.class == Class::Elf32 => "driver library, 32 bits".to_owned(),
+        _ => "driver library".to_owned(),
+    }
+}
+
+/// `libcuda.so` of `libcuda.so.550.163.01`.
+fn bare_name(library: &Library) -> String {
+    let name = library.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    match name.find(".so") {
+        Some(end) => format!("{}.so", name.get(..end).unwrap_or_default()),
+        None => name.into_owned(),
+    }
+}

@@ -1,0 +1,454 @@
+//! The decision on hand-made nodes and drivers.
+
+use std::os::unix::fs::symlink;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{ControlNode, DriverFile, FileKind, Library, NodeNumbers};
+
+fn node(name: &str, major: u32, minor: u32) -> NodeNumbers {
+    let path = Path::new("/dev").join(name);
+    NodeNumbers {
+        host_path: path.clone(),
+        path,
+        major,
+        minor,
+        mode: 0o666,
+        uid: 0,
+        gid: 0,
+        exists: true,
+    }
+}
+
+/// Minors run against indices, so that whoever mistakes one for the other is found out.
+fn gpu(index: u32, count: u32) -> Gpu {
+    let minor = count - 1 - index;
+    let drm = NodeNumbers { gid: 44, mode: 0o660, ..node(&format!("dri/card{index}"), 226, index) };
+    Gpu {
+        index,
+        bus_id: format!("0000:{:02x}:00.0", index + 0x0a),
+        minor,
+        uuid: Some(format!("GPU-{index:08x}-aaaa-bbbb-cccc-000000000000")),
+        model: "NVIDIA L4".to_owned(),
+        node: node(&format!("nvidia{minor}"), 195, minor),
+        drm: vec![drm],
+        drm_links: Vec::new(),
+    }
+}
+
+fn inventory(count: u32) -> Inventory {
+    let control = |name: &str, major, minor| ControlNode {
+        name: name.to_owned(),
+        node: node(name, major, minor),
+        loaded: true,
+    };
+    Inventory {
+        gpus: (0..count).map(|index| gpu(index, count)).collect(),
+        excluded: Vec::new(),
+        driver_version: Some("550.1".to_owned()),
+        control: vec![control("nvidiactl", 195, 255), control("nvidia-uvm", 510, 0)],
+        may_make_nodes: true,
+        on_pci: true,
+    }
+}
+
+fn library(path: &str, soname: &str) -> Library {
+    Library {
+        path: path.into(),
+        soname: Some(soname.to_owned()),
+        class: Class::Elf64,
+        machine: Machine::X86_64,
+        subdir: PathBuf::new(),
+        links: vec![(soname.into(), Path::new(path).file_name().unwrap().into())],
+    }
+}
+
+fn driver() -> Driver {
+    let vdpau = library("/usr/lib64/vdpau/libvdpau_nvidia.so.550.1", "libvdpau_nvidia.so.1");
+    let file = |kind, path: &str| DriverFile {
+        kind,
+        source: Path::new("/d").join(path.trim_start_matches('/')),
+        destination: path.into(),
+    };
+    let mut allocator =
+        library("/usr/lib64/libnvidia-allocator.so.550.1", "libnvidia-allocator.so.1");
+    allocator.links.push(("gbm/nvidia-drm_gbm.so".into(), "../libnvidia-allocator.so.1".into()));
+    Driver {
+        root: "/d".into(),
+        version: "550.1".to_owned(),
+        libraries: vec![
+            library("/usr/lib64/libcuda.so.550.1", "libcuda.so.1"),
+            library("/usr/lib64/libnvidia-ml.so.550.1", "libnvidia-ml.so.1"),
+            allocator,
+            Library { subdir: "vdpau".into(), ..vdpau },
+            Library {
+                class: Class::Elf32,
+                machine: Machine::X86,
+                ..library("/usr/lib/libcuda.so.550.1", "libcuda.so.1")
+            },
+        ],
+        files: vec![
+            file(FileKind::Binary, "/usr/bin/nvidia-smi"),
+            file(FileKind::Module, "/usr/lib64/xorg/modules/libglxserver_nvidia.so.550.1"),
+        ],
+        links: vec![(
+            "/usr/lib64/xorg/modules/libglxserver_nvidia.so".into(),
+            "libglxserver_nvidia.so.550.1".into(),
+        )],
+        unreadable: vec![("/d/usr/lib64/libnvidia-x.so.550.1".into(), "truncated".to_owned())],
+    }
+}
+
+/// A case, everything in it changeable.
+struct Case {
+    host: Host,
+    config: Config,
+    handler: Handler,
+    image: Image,
+    spec: Value,
+    inventory: Inventory,
+    driver: Driver,
+}
+
+impl Case {
+    fn asking(value: &str) -> Self {
+        Self {
+            host: Host::new("/nonexistent"),
+            config: Config::default(),
+            handler: Handler::Nvidia,
+            image: Image::default(),
+            spec: json!({"process": {"env": [format!("NVIDIA_VISIBLE_DEVICES={value}")]}}),
+            inventory: inventory(2),
+            driver: driver(),
+        }
+    }
+
+    fn plan(&self) -> Result<Plan> {
+        let spec = Spec::new(self.spec.clone());
+        let request = Request::of(&spec).unwrap().unwrap();
+        let gpus = gpus::select(&request, &self.inventory, self.handler)?;
+        let decision = Decision {
+            host: &self.host,
+            config: &self.config,
+            handler: self.handler,
+            image: &self.image,
+            spec: &spec,
+            request: &request,
+            inventory: &self.inventory,
+        };
+        decision.make(&gpus, &self.driver, Report::default())
+    }
+
+    fn refusal(&self) -> (Code, String) {
+        let error = self.plan().unwrap_err();
+        (error.code(), error.to_string())
+    }
+
+    fn devices(&self) -> Vec<String> {
+        let devices = self.plan().unwrap().edits.devices;
+        devices.iter().map(|device| device.path.display().to_string()).collect()
+    }
+}
+
+#[test]
+fn an_index_is_not_a_minor() {
+    let control = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
+    assert_eq!(
+        Case::asking("0").devices(),
+        [&["/dev/nvidia1", "/dev/dri/card0"], &control[..]].concat()
+    );
+    assert_eq!(Case::asking("none").devices(), control);
+}
+
+#[test]
+fn every_name_of_a_gpu_gives_it_once() {
+    let names = "1,gpu-00000001-AAAA-bbbb-cccc-000000000000,00000000:0B:00.0,01, 1 ,";
+    let devices = Case::asking(names).devices();
+    assert_eq!(devices, ["/dev/nvidia0", "/dev/dri/card1", "/dev/nvidiactl", "/dev/nvidia-uvm"]);
+    assert_eq!(Case::asking("1,0").devices(), Case::asking("all").devices());
+}
+
+#[test]
+fn what_cannot_be_given_is_refused_in_one_line() {
+    let (code, line) = Case::asking("0,7").refusal();
+    assert_eq!(code, Code::UnknownGpu);
+    assert_eq!(
+        line,
+        "NVS-101: NVIDIA_VISIBLE_DEVICES=0,7 asks for GPU 7, which does not exist; this node has \
+         0 (GPU-00000000-aaaa-bbbb-cccc-000000000000, 0000:0a:00.0), \
+         1 (GPU-00000001-aaaa-bbbb-cccc-000000000000, 0000:0b:00.0); \
+         ask for a GPU that exists on this node"
+    );
+    for (value, expected) in [
+        ("-1", Code::InvalidRequest),
+        ("99999999999999999999", Code::UnknownGpu),
+        ("GPU-0", Code::UnknownGpu),
+        ("0001:0a:00.0", Code::UnknownGpu),
+        ("0:0", Code::MigName),
+        ("MIG-x", Code::MigName),
+        ("nvidia.com/gpu=0", Code::InvalidRequest),
+        ("ALL", Code::InvalidRequest),
+    ] {
+        let (code, line) = Case::asking(value).refusal();
+        assert_eq!(code, expected, "{line}");
+        assert!(line.contains(value), "{line}");
+    }
+    let cdi = Case { handler: Handler::NvidiaCdi, ..Case::asking("00") };
+    assert_eq!(cdi.refusal().0, Code::UnknownGpu);
+}
+
+#[test]
+fn no_gpu_an_excluded_one_and_one_that_sleeps_are_told_apart() {
+    let mut case = Case::asking("all");
+    case.inventory.gpus.clear();
+    assert_eq!(case.refusal().0, Code::NoGpu);
+    let mut case = Case::asking("0000:0b:00.0");
+    case.inventory.excluded = vec![case.inventory.gpus.remove(1)];
+    assert_eq!(case.refusal().0, Code::ExcludedGpu);
+    let mut case = Case::asking("GPU-x");
+    case.inventory.gpus[1].uuid = None;
+    assert_eq!(case.refusal().0, Code::UuidUnknown);
+}
+
+#[test]
+fn a_sleeping_gpu_is_woken_only_for_a_uuid_that_is_not_known() {
+    let needs = |value: &str| {
+        let mut case = Case::asking(value);
+        case.inventory.gpus[1].uuid = None;
+        let request = Request::of(&Spec::new(case.spec)).unwrap().unwrap();
+        needs_of(&request, &case.config, &case.inventory)
+    };
+    assert_eq!(needs("GPU-x"), [Need::Wake { minor: 0, major: 195 }]);
+    assert_eq!(needs("all"), []);
+    assert_eq!(needs("GPU-00000000-aaaa-bbbb-cccc-000000000000"), []);
+}
+
+#[test]
+fn a_module_that_is_not_loaded_is_needed_and_else_missed() {
+    let mut case = Case::asking("0");
+    case.inventory.control.pop();
+    let request = Request::of(&Spec::new(case.spec.clone())).unwrap().unwrap();
+    let needs = needs_of(&request, &case.config, &case.inventory);
+    assert_eq!(needs, [Need::Module("nvidia-uvm".to_owned())]);
+    case.config.load_kmods = false;
+    assert_eq!(needs_of(&request, &case.config, &case.inventory), []);
+    assert_eq!(case.refusal().0, Code::ModuleNotLoaded);
+}
+
+#[test]
+fn a_library_without_which_nothing_works_is_missed() {
+    let mut case = Case::asking("none");
+    case.driver.libraries.retain(|library| library.class == Class::Elf32);
+    let (code, line) = case.refusal();
+    assert_eq!(code, Code::LibraryMissing);
+    assert!(line.contains("no libcuda.so, which compute"), "{line}");
+}
+
+#[test]
+fn libraries_go_where_the_image_looks_and_links_with_them() {
+    let mut case = Case::asking("0");
+    case.image.library_dir = Some("/lib/deb".into());
+    let plan = case.plan().unwrap();
+    let mounts: Vec<_> = plan
+        .edits
+        .mounts
+        .iter()
+        .map(|mount| format!("{} {}", mount.source.display(), mount.destination.display()))
+        .collect();
+    assert_eq!(
+        mounts,
+        [
+            "/d/usr/lib64/libcuda.so.550.1 /lib/deb/libcuda.so.550.1",
+            "/d/usr/lib64/libnvidia-ml.so.550.1 /lib/deb/libnvidia-ml.so.550.1",
+            "/d/usr/lib64/libnvidia-allocator.so.550.1 /lib/deb/libnvidia-allocator.so.550.1",
+            "/d/usr/lib64/vdpau/libvdpau_nvidia.so.550.1 /lib/deb/vdpau/libvdpau_nvidia.so.550.1",
+            "/d/usr/lib/libcuda.so.550.1 /usr/lib/libcuda.so.550.1",
+            "/d/usr/bin/nvidia-smi /usr/bin/nvidia-smi",
+            "/d/usr/lib64/xorg/modules/libglxserver_nvidia.so.550.1 \
+             /usr/lib64/xorg/modules/libglxserver_nvidia.so.550.1",
+        ]
+    );
+    let links: Vec<_> = plan
+        .fixups
+        .links
+        .iter()
+        .map(|link| format!("{} {}", link.link.display(), link.target.display()))
+        .collect();
+    assert_eq!(
+        links,
+        [
+            "/lib/deb/libcuda.so.1 libcuda.so.550.1",
+            "/lib/deb/libnvidia-ml.so.1 libnvidia-ml.so.550.1",
+            "/lib/deb/libnvidia-allocator.so.1 libnvidia-allocator.so.550.1",
+            "/lib/deb/gbm/nvidia-drm_gbm.so ../libnvidia-allocator.so.1",
+            "/lib/deb/vdpau/libvdpau_nvidia.so.1 libvdpau_nvidia.so.550.1",
+            "/usr/lib/libcuda.so.1 libcuda.so.550.1",
+            "/usr/lib64/xorg/modules/libglxserver_nvidia.so libglxserver_nvidia.so.550.1",
+        ]
+    );
+    let dirs = ["/lib/deb", "/lib/deb/vdpau", "/usr/lib"].map(PathBuf::from);
+    assert_eq!(plan.fixups.library_dirs, dirs);
+    assert_eq!(plan.edits.env, [(LIBCUDA_DIR.to_owned(), "/lib/deb".to_owned())]);
+    let entry = |name: &str| plan.fixups.libraries.iter().any(|it| it.soname == name);
+    assert!(entry("libcuda.so.1") && !entry("nvidia-drm_gbm.so"));
+}
+
+#[test]
+fn libraries_stay_at_the_hosts_path_for_cdi_and_for_an_image_without_loader() {
+    let image = Image { library_dir: Some("/lib/deb".into()), ..Image::default() };
+    let cdi = Case { handler: Handler::NvidiaCdi, image, ..Case::asking("0") };
+    let plan = cdi.plan().unwrap();
+    assert_eq!(plan.edits.mounts[0].destination, Path::new("/usr/lib64/libcuda.so.550.1"));
+    assert!(plan.edits.env.contains(&(VISIBLE_DEVICES.to_owned(), "void".to_owned())));
+    let plan = Case::asking("0").plan().unwrap();
+    assert_eq!(plan.edits.mounts[0].destination, Path::new("/usr/lib64/libcuda.so.550.1"));
+    assert_eq!(plan.edits.mounts[0].options, ["ro", "nosuid", "nodev", "rbind", "rprivate"]);
+}
+
+#[test]
+fn a_node_belongs_to_the_user_of_the_container_and_its_group_is_joined() {
+    let mut case = Case::asking("0");
+    case.spec["process"]["user"] = json!({"uid": 1000, "gid": 1000});
+    let edits = case.plan().unwrap().edits;
+    let owners: Vec<_> = edits.devices.iter().map(|device| (device.uid, device.gid)).collect();
+    assert_eq!(owners, [(1000, 1000), (1000, 44), (1000, 1000), (1000, 1000)]);
+    assert_eq!(edits.additional_gids, [44]);
+}
+
+#[test]
+fn in_a_user_namespace_a_device_is_bound_and_no_group_is_joined() {
+    let mut case = Case::asking("0");
+    case.spec["linux"] = json!({"namespaces": [{"type": "user"}]});
+    let edits = case.plan().unwrap().edits;
+    assert!(edits.devices.iter().all(|device| device.bind));
+    assert!(edits.additional_gids.is_empty());
+}
+
+#[test]
+fn a_node_elsewhere_on_the_host_is_bound_unless_the_host_has_it_here_too() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("dev")).unwrap();
+    let mut case = Case { host: Host::new(dir.path()), ..Case::asking("0") };
+    case.inventory.gpus[0].node.host_path = "/run/d/dev/nvidia1".into();
+    assert!(case.plan().unwrap().edits.devices[0].bind);
+    let here = dir.path().join("dev/nvidia1");
+    let mknod = |minor: &str| {
+        let mut command = std::process::Command::new("mknod");
+        assert!(command.arg(&here).args(["c", "195", minor]).status().unwrap().success());
+    };
+    mknod("0");
+    assert!(case.plan().unwrap().edits.devices[0].bind, "another device");
+    std::fs::remove_file(&here).unwrap();
+    mknod("1");
+    assert!(!case.plan().unwrap().edits.devices[0].bind);
+}
+
+#[test]
+fn a_node_that_is_not_there_is_made_where_the_driver_lets() {
+    let mut case = Case::asking("0");
+    case.inventory.gpus[0].node.exists = false;
+    let plan = case.plan().unwrap();
+    let missing: Vec<_> = plan.missing_nodes.iter().map(|node| node.path.as_path()).collect();
+    assert_eq!(missing, [Path::new("/dev/nvidia1")]);
+    case.inventory.may_make_nodes = false;
+    assert_eq!(case.refusal().0, Code::NodeMissing);
+}
+
+#[test]
+fn an_optional_node_that_cannot_be_had_is_withheld() {
+    let mut case = Case::asking("0");
+    let mut modeset = case.inventory.control[0].clone();
+    modeset.name = "nvidia-modeset".to_owned();
+    modeset.node = node("nvidia-modeset", 195, 254);
+    modeset.loaded = false;
+    case.inventory.control.push(modeset);
+    let plan = case.plan().unwrap();
+    assert_eq!(plan.report.withheld[0].name, "/dev/nvidia-modeset");
+    assert!(!case.devices().contains(&"/dev/nvidia-modeset".to_owned()));
+}
+
+#[test]
+fn a_directory_of_sockets_is_given_if_root_made_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mps = dir.path().join("tmp/nvidia-mps");
+    std::fs::create_dir_all(&mps).unwrap();
+    let mut case = Case { host: Host::new(dir.path()), ..Case::asking("0") };
+    case.driver.files = vec![DriverFile {
+        kind: FileKind::Socket,
+        source: "/tmp/nvidia-mps".into(),
+        destination: "/tmp/nvidia-mps".into(),
+    }];
+    let given = |case: &Case| {
+        let mounts = case.plan().unwrap().edits.mounts;
+        mounts.into_iter().find(|mount| mount.destination.starts_with("/tmp"))
+    };
+    let options = ["nosuid", "nodev", "rbind", "rprivate", "noexec"];
+    assert_eq!(given(&case).unwrap().options, options);
+    std::os::unix::fs::chown(&mps, Some(1000), None).unwrap();
+    assert_eq!(given(&case), None);
+    std::fs::remove_dir(&mps).unwrap();
+    symlink("/etc", &mps).unwrap();
+    assert_eq!(given(&case), None);
+}
+
+#[test]
+fn a_device_that_is_not_nvidias_is_never_given() {
+    let mut case = Case::asking("0");
+    case.inventory.gpus[0].node.major = 1;
+    assert_eq!(case.refusal().0, Code::UntrustedPath);
+}
+
+#[test]
+fn links_by_bus_id_go_with_their_gpu() {
+    let mut case = Case::asking("0");
+    for gpu in &mut case.inventory.gpus {
+        let link = format!("/dev/dri/by-path/pci-{}-card", gpu.bus_id);
+        gpu.drm_links = vec![(link.into(), format!("../card{}", gpu.index).into())];
+    }
+    let links = case.plan().unwrap().fixups.links;
+    let ours: Vec<_> = links.iter().filter(|link| link.link.starts_with("/dev")).collect();
+    assert_eq!(ours.len(), 1);
+    assert_eq!(ours[0].link, Path::new("/dev/dri/by-path/pci-0000:0a:00.0-card"));
+}
+
+#[test]
+fn two_libraries_for_one_place_are_not_both_mounted() {
+    let mut case = Case::asking("0");
+    case.image.library_dir = Some("/lib/deb".into());
+    case.driver.libraries.push(library("/opt/lib/libcuda.so.550.1", "libcuda.so.1"));
+    let plan = case.plan().unwrap();
+    assert_eq!(plan.report.withheld[0].name, "/d/opt/lib/libcuda.so.550.1");
+}
+
+proptest! {
+    #[test]
+    fn given_gpus_are_those_asked_for(
+        count in 1..9u32,
+        asked in prop::collection::vec(0..9u32, 1..9),
+    ) {
+        let asked: Vec<u32> = asked.into_iter().map(|index| index % count).collect();
+        let list = asked.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let case = Case { inventory: inventory(count), ..Case::asking(&list) };
+        let mut expected: Vec<u32> = asked.iter().map(|index| count - 1 - index).collect();
+        expected.sort_unstable();
+        expected.dedup();
+        let devices = case.plan().unwrap().edits.devices;
+        let mut given: Vec<u32> = devices
+            .iter()
+            .filter(|device| device.major == 195 && device.minor != 255)
+            .map(|device| device.minor)
+            .collect();
+        given.sort_unstable();
+        prop_assert_eq!(given, expected);
+    }
+
+    #[test]
+    fn no_request_makes_the_decision_panic(value in "\\PC{0,30}|[0-9a-fGPUMI:.,/=-]{0,30}") {
+        let case = Case::asking(&value);
+        if Request::of(&Spec::new(case.spec.clone())).unwrap().is_some() {
+            let _ = case.plan();
+        }
+    }
+}
