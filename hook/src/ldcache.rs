@@ -1,1 +1,130 @@
-//! ldcache
+//! The loader's cache of a glibc image: the injected libraries are merged into what the image's
+//! ldconfig wrote, and their directories are named in `/etc/ld.so.conf.d`, so that a later
+//! ldconfig in the container keeps them.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nvidia_oci::ldcache::{Cache, CacheError, MAX_SIZE};
+use nvidia_oci::{Code, Error, Fixups, Image, Result};
+
+use crate::rootfs::refusal;
+use crate::target::Target;
+
+const CACHE: &str = "/etc/ld.so.cache";
+const CONFIG: &str = "/etc/ld.so.conf";
+const OUR_CONFIG: &str = "/etc/ld.so.conf.d/00-nvidia-shim.conf";
+/// What every distribution has there.
+const INCLUDE: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
+/// Configuration is compared with what should be there, never parsed.
+const MAX_CONFIG: u64 = 64 * 1024;
+
+/// Brings the libraries into the cache of a glibc image.
+///
+/// # Errors
+/// [`Code::CacheUnreadable`] if the image has a cache that is damaged: writing one without what
+/// it held would break the image's own programs.
+pub(crate) fn apply(target: &mut Target<'_>, image: &Image, fixups: &Fixups) -> Result<()> {
+    configure(target, image, fixups)?;
+    let Some(place) = target.place(Path::new(CACHE))? else { return Ok(()) };
+    let old = read(target)?;
+    let mut cache = match &old {
+        Some(bytes) => Cache::parse(bytes).map_err(damaged)?,
+        None => Cache::default(),
+    };
+    if target.holds_own(&place)? {
+        drop_stale(target, &mut cache, fixups);
+    }
+    // An entry goes before its equals, so the first of the plan is inserted last.
+    for library in fixups.libraries.iter().rev() {
+        cache.insert(&library.soname, &library.path, library.class, library.machine);
+    }
+    let new = cache.to_bytes().map_err(damaged)?;
+    let nothing = old.is_none() && cache.entries().is_empty();
+    if nothing || old.is_some_and(|old| old == new) {
+        return Ok(());
+    }
+    target.put_file(&place, &new)
+}
+
+/// The image's cache. What is absent, empty, or no regular file holds no entries.
+fn read(target: &Target<'_>) -> Result<Option<Vec<u8>>> {
+    match target.view().read(Path::new(CACHE), MAX_SIZE) {
+        Ok(bytes) if bytes.is_empty() => Ok(None),
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(refusal(Code::CacheUnreadable, Path::new(CACHE))(error)),
+    }
+}
+
+fn damaged(error: CacheError) -> Error {
+    Error::caused(Code::CacheUnreadable, format!("{CACHE} of the image"), error)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+        || error.raw_os_error() == Some(Errno::ELOOP as i32)
+}
+
+/// Drops what an earlier start left in a cache that outlives it: entries in directories of ours
+/// whose library is gone, as after an upgrade of the driver.
+fn drop_stale(target: &Target<'_>, cache: &mut Cache, fixups: &Fixups) {
+    let view = target.view();
+    let mut places: HashMap<PathBuf, Option<PathBuf>> = HashMap::new();
+    let mut place_of = |directory: &Path| {
+        places.entry(directory.to_owned()).or_insert_with(|| view.canonical(directory).ok()).clone()
+    };
+    let ours: Vec<PathBuf> = fixups.library_dirs.iter().filter_map(|dir| place_of(dir)).collect();
+    cache.retain(|entry| {
+        let path = entry.path();
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return true };
+        match place_of(parent) {
+            Some(parent) if ours.contains(&parent) => {
+                let place = parent.join(name);
+                target.covers().hiding(&place).is_some() || view.metadata(&place).is_ok()
+            }
+            _ => true,
+        }
+    });
+}
+
+/// Names the directories that the image's loader does not search by itself.
+fn configure(target: &mut Target<'_>, image: &Image, fixups: &Fixups) -> Result<()> {
+    let mut lines = Vec::new();
+    for directory in &fixups.library_dirs {
+        if !searched(image).contains(directory) {
+            lines.extend_from_slice(directory.as_os_str().as_bytes());
+            lines.push(b'\n');
+        }
+    }
+    let old = target.view().read(Path::new(OUR_CONFIG), MAX_CONFIG);
+    match old {
+        Ok(old) if old == lines => return Ok(()),
+        Err(_) if lines.is_empty() => return Ok(()),
+        _ => {}
+    }
+    if let Some(place) = target.place(Path::new(OUR_CONFIG))? {
+        target.put_file(&place, &lines)?;
+    }
+    if let Some(place) = target.place(Path::new(CONFIG))?
+        && target.seen(&place)?.is_none()
+    {
+        target.put_file(&place, INCLUDE)?;
+    }
+    Ok(())
+}
+
+/// The directories that the image's loader and ldconfig know without configuration.
+fn searched(image: &Image) -> Vec<PathBuf> {
+    let mut directories: Vec<PathBuf> = vec!["/lib".into(), "/usr/lib".into()];
+    for directory in [&image.library_dir, &image.library_dir_32].into_iter().flatten() {
+        directories.push(directory.clone());
+        if let Ok(beside_root) = directory.strip_prefix("/usr") {
+            directories.push(Path::new("/").join(beside_root));
+        }
+    }
+    directories
+}

@@ -11,12 +11,20 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+mod covers;
+mod detached;
+mod directory;
 pub mod host;
 mod image;
 mod layer;
 mod ldcache;
 mod links;
+mod modprobe;
+mod mountpoints;
+mod musl;
+mod overlay;
 mod rootfs;
+mod target;
 
 pub use image::facts;
 pub use layer::{Look, Prepared, RootfsMount};

@@ -1,10 +1,280 @@
 //! A root filesystem held by a directory handle. Every path of an image is resolved here, beneath
-//! the handle and by the kernel, and nowhere else.
+//! the handle and by the kernel (`openat2`, Linux 5.6), and nowhere else.
+//!
+//! Links in the tree mean what they mean to a process that has it as its root. Nothing leads out:
+//! no link, no `..`, no magic link of procfs, no other mount. Only regular files are ever opened
+//! for reading, so that a FIFO or a device in place of one neither blocks nor answers.
 
-use std::os::fd::OwnedFd;
+use std::ffi::OsString;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::Mode;
+use nvidia_oci::{Code, Error};
+
+use crate::directory::Directory;
+
+/// The kernel's own limit on links in one resolution (`MAXSYMLINKS`).
+const MAX_LINKS: usize = 40;
+
+/// `openat2` answers EAGAIN when a rename anywhere races with `..`; who renames without end is
+/// refused.
+const MAX_TRIES: usize = 128;
 
 /// A root filesystem.
 #[derive(Debug)]
 pub struct Rootfs {
-    _root: OwnedFd,
+    root: OwnedFd,
+}
+
+/// What becomes of links on the way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Links {
+    Follow,
+    /// For paths that were resolved before: a link that is there now was put there since.
+    Refuse,
+}
+
+impl Rootfs {
+    /// The tree at `directory` of the host, whose path is trusted.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self { root: nix::fcntl::open(directory, flags, Mode::empty())? })
+    }
+
+    /// The tree whose root directory is `root`, such as that of a detached mount.
+    pub(crate) fn held(root: OwnedFd) -> Self {
+        Self { root }
+    }
+
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { root: self.root.try_clone()? })
+    }
+
+    /// What `path` is, links followed.
+    pub fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        File::from(self.resolve(path, OFlag::O_PATH, Links::Follow)?).metadata()
+    }
+
+    /// What `path` is; links are followed in its parents only.
+    pub fn symlink_metadata(&self, path: &Path) -> io::Result<Metadata> {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW;
+        File::from(self.resolve(path, flags, Links::Follow)?).metadata()
+    }
+
+    /// The target of the link `path`; links are followed in its parents only.
+    pub fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        let link = self.resolve(path, OFlag::O_PATH | OFlag::O_NOFOLLOW, Links::Follow)?;
+        Ok(nix::fcntl::readlinkat(&link, "")?.into())
+    }
+
+    /// The regular file `path`, links followed.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is something else, which is not opened.
+    pub fn open_file(&self, path: &Path) -> io::Result<File> {
+        let found = File::from(self.resolve(path, OFlag::O_PATH, Links::Follow)?);
+        if !found.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        // Reopened through its handle: the very file that was just looked at, whatever the name
+        // stands for by now.
+        let reopened = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        Ok(nix::fcntl::open(reopened.as_str(), flags, Mode::empty())?.into())
+    }
+
+    /// The whole of the regular file `path`, links followed.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is something else, `FileTooLarge` if it has more than `limit` bytes.
+    pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open_file(path)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit {
+            let what = format!("larger than {limit} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        }
+        Ok(bytes)
+    }
+
+    /// `path` without links: what follows a component that does not exist is kept as it is.
+    ///
+    /// # Errors
+    /// A component but the last is no directory, or there are more than 40 links.
+    pub fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        if is_plain(path) && self.resolve(path, OFlag::O_PATH, Links::Refuse).is_ok() {
+            return Ok(path.to_owned());
+        }
+        let mut pending = components_reversed(path);
+        let mut done = PathBuf::from("/");
+        let mut links = 0;
+        while let Some(name) = pending.pop() {
+            if name == ".." {
+                done.pop();
+                continue;
+            }
+            let candidate = done.join(&name);
+            match self.symlink_metadata(&candidate) {
+                Ok(metadata) if metadata.is_symlink() => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(Errno::ELOOP.into());
+                    }
+                    let target = self.read_link(&candidate)?;
+                    if target.is_absolute() {
+                        done = PathBuf::from("/");
+                    }
+                    pending.extend(components_reversed(&target));
+                }
+                Ok(_) => done = candidate,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => done = candidate,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// The directory `path`, which is [canonical](Self::canonical): no link is followed.
+    pub(crate) fn directory(&self, path: &Path) -> io::Result<Directory> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        Ok(Directory::held(self.resolve(path, flags, Links::Refuse)?))
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlag, links: Links) -> io::Result<OwnedFd> {
+        let mut resolve = ResolveFlag::RESOLVE_IN_ROOT
+            | ResolveFlag::RESOLVE_NO_MAGICLINKS
+            | ResolveFlag::RESOLVE_NO_XDEV;
+        if links == Links::Refuse {
+            resolve |= ResolveFlag::RESOLVE_NO_SYMLINKS;
+        }
+        let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
+        for _ in 0..MAX_TRIES {
+            match openat2(&self.root, path, how) {
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                answer => return Ok(answer?),
+            }
+        }
+        Err(Errno::EAGAIN.into())
+    }
+}
+
+/// Makes a refusal of what the system said of `path` in a root filesystem.
+pub(crate) fn refusal(code: Code, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |error| match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOSYS) => Error::new(Code::KernelTooOld, "this kernel lacks openat2"),
+        Some(Errno::EXDEV) => {
+            let what = format!("another file system is mounted on the way to {}", path.display());
+            Error::new(code, what)
+        }
+        _ => Error::caused(code, format!("{} in the root filesystem", path.display()), error),
+    }
+}
+
+/// Whether `path` has no component that means another one.
+fn is_plain(path: &Path) -> bool {
+    path.is_absolute() && !path.components().any(|c| c == Component::ParentDir)
+}
+
+fn components_reversed(path: &Path) -> Vec<OsString> {
+    path.components()
+        .rev()
+        .filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir))
+        .map(|c| c.as_os_str().to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    fn tree() -> (tempfile::TempDir, Rootfs) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("root/usr/lib")).unwrap();
+        fs::write(dir.path().join("root/usr/lib/x"), "inside").unwrap();
+        fs::write(dir.path().join("secret"), "outside").unwrap();
+        let rootfs = Rootfs::open(&dir.path().join("root")).unwrap();
+        (dir, rootfs)
+    }
+
+    #[test]
+    fn links_mean_what_they_mean_inside() {
+        let (dir, rootfs) = tree();
+        symlink("/usr/lib", dir.path().join("root/lib")).unwrap();
+        symlink("../../../usr/lib/x", dir.path().join("root/usr/up")).unwrap();
+        assert_eq!(rootfs.read(Path::new("/lib/x"), 10).unwrap(), b"inside");
+        assert_eq!(rootfs.read(Path::new("/usr/up"), 10).unwrap(), b"inside");
+        assert_eq!(rootfs.canonical(Path::new("/lib/x")).unwrap(), Path::new("/usr/lib/x"));
+    }
+
+    #[test]
+    fn nothing_leads_out() {
+        let (dir, rootfs) = tree();
+        let secret = dir.path().join("secret");
+        for target in ["../secret", "../../secret", secret.to_str().unwrap()] {
+            symlink(target, dir.path().join("root/out")).unwrap();
+            let error = rootfs.read(Path::new("/out"), 10).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound, "{target}");
+            fs::remove_file(dir.path().join("root/out")).unwrap();
+        }
+        assert!(rootfs.read(Path::new("../secret"), 10).is_err());
+        symlink("/proc/self/root", dir.path().join("root/magic")).unwrap();
+        assert!(rootfs.metadata(Path::new("/magic/etc")).is_err());
+    }
+
+    #[test]
+    fn a_missing_tail_is_kept_below_resolved_parents() {
+        let (dir, rootfs) = tree();
+        symlink("usr/lib", dir.path().join("root/lib")).unwrap();
+        symlink("/gone/away", dir.path().join("root/usr/lib/dangling")).unwrap();
+        let canonical = |path: &str| rootfs.canonical(Path::new(path)).unwrap();
+        assert_eq!(canonical("/lib/a/b"), Path::new("/usr/lib/a/b"));
+        assert_eq!(canonical("/lib/dangling/c"), Path::new("/gone/away/c"));
+        assert_eq!(canonical("/../lib/../lib"), Path::new("/usr/lib"));
+        assert_eq!(canonical("/"), Path::new("/"));
+    }
+
+    #[test]
+    fn a_loop_of_links_ends() {
+        let (dir, rootfs) = tree();
+        symlink("b", dir.path().join("root/a")).unwrap();
+        symlink("a", dir.path().join("root/b")).unwrap();
+        let error = rootfs.canonical(Path::new("/a/c")).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::ELOOP as i32));
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let (dir, rootfs) = tree();
+        mkfifo(&dir.path().join("root/fifo"), Mode::S_IRWXU).unwrap();
+        for path in ["/fifo", "/usr"] {
+            let error = rootfs.read(Path::new(path), 10).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}");
+        }
+        let error = rootfs.read(Path::new("/usr/lib/x"), 5).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn a_resolved_path_with_a_link_is_refused() {
+        let (dir, rootfs) = tree();
+        symlink("usr", dir.path().join("root/link")).unwrap();
+        assert!(rootfs.directory(Path::new("/usr/lib")).is_ok());
+        assert!(rootfs.directory(Path::new("/link/lib")).is_err());
+    }
+
+    #[test]
+    fn the_refusal_of_a_mount_on_the_way_names_the_path() {
+        let error = refusal(Code::FixupFailed, Path::new("/etc"))(Errno::EXDEV.into());
+        assert!(error.to_string().contains("mounted on the way to /etc"), "{error}");
+    }
 }

@@ -102,6 +102,11 @@ impl Cache {
         true
     }
 
+    /// Keeps the entries of which `keep` is true.
+    pub fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
+        self.entries.retain(keep);
+    }
+
     /// The path that a loader of this ABI finds for `soname` on a processor without extensions.
     pub fn find(&self, soname: &str, class: Class, machine: Machine) -> Option<&Path> {
         let flags = flags(class, machine)?;
