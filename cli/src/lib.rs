@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod explain;
 pub mod simulate;
 
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Explain(explain::Args),
     Simulate(simulate::Args),
 }
 
@@ -29,6 +31,7 @@ enum Command {
 /// Exit code: 0 done, 1 failed, 2 wrong arguments; `explain` also has 3, a refusal.
 pub fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
+        Command::Explain(args) => explain::run(&args),
         Command::Simulate(args) => simulate::run(&args),
     };
     result.unwrap_or_else(|error| {

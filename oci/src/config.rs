@@ -61,7 +61,7 @@ pub struct Switch(pub String);
 /// Where settings are read from, in the order of the design.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
-    /// The file that the ConfigPath option (or `--config`) names; trusted with `host-root`.
+    /// The file that the `ConfigPath` option (or `--config`) names; trusted with `host-root`.
     pub path: Option<PathBuf>,
     /// The file to read where `path` is `None`: see [`Config::default_file`].
     pub default_path: Option<PathBuf>,

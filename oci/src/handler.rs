@@ -1,4 +1,4 @@
-//! The two RuntimeClass handlers, told apart by the name of the program that was called.
+//! The two `RuntimeClass` handlers, told apart by the name of the program that was called.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ impl Handler {
         if name.contains("nvidia-cdi") { Self::NvidiaCdi } else { Self::Nvidia }
     }
 
-    /// The handler of a RuntimeClass handler name, `nvidia` or `nvidia-cdi`.
+    /// The handler of a `RuntimeClass` handler name, `nvidia` or `nvidia-cdi`.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "nvidia" => Some(Self::Nvidia),
@@ -26,7 +26,7 @@ impl Handler {
         }
     }
 
-    /// The RuntimeClass handler name.
+    /// The `RuntimeClass` handler name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nvidia => "nvidia",
