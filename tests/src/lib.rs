@@ -22,7 +22,7 @@ pub use ctr::{Output, Run};
 pub use image::{BUSYBOX, BUSYBOX_LAYERED, GLIBC, GLIBC_LAYERED, Image};
 pub use node::Node;
 pub use release::Release;
-pub use sight::Sight;
+pub use sight::{Cuda, Sight};
 
 /// Makes of each named `fn(Release)` one test for each containerd.
 #[macro_export]
