@@ -4,6 +4,7 @@
 //! contract that programs rely on: see [`Explanation`].
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -119,25 +120,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if answer.outcome == Verdict::Refused { 3 } else { 0 }))
 }
 
-#[expect(clippy::print_stdout, reason = "this room talks to a person")]
 fn print(output: Output, question: &Question, answer: &Explanation) -> anyhow::Result<()> {
-    match (output, &answer.message) {
-        (Output::Json, _) => println!("{}", serde_json::to_string_pretty(answer)?),
-        (Output::Report, None) => {
-            print!("outcome   {}\n{}", answer.outcome.word(), answer.report);
+    let text = match (output, &answer.message) {
+        (Output::Json, _) => format!("{}\n", serde_json::to_string_pretty(answer)?).into_bytes(),
+        (Output::Report, Some(message)) => {
+            format!("refused   {message}\n{}", answer.report).into_bytes()
         }
-        (Output::Report, Some(message)) => print!("refused   {message}\n{}", answer.report),
+        (Output::Report, None) => {
+            format!("outcome   {}\n{}", answer.outcome.word(), answer.report).into_bytes()
+        }
         (Output::Spec, message) => {
-            match answer.outcome {
-                Verdict::Edited => println!("{}", answer.spec),
-                _ => print!("{}", String::from_utf8_lossy(&question.config_json)),
-            }
             if let Some(message) = message {
                 crate::complain(&anyhow::Error::msg(message.clone()));
             }
+            match answer.outcome {
+                Verdict::Edited => Spec::new(answer.spec.clone()).to_json(),
+                Verdict::Untouched | Verdict::Refused => question.config_json.clone(),
+            }
         }
+    };
+    match io::stdout().write_all(&text) {
+        // Whoever reads no further has what they wanted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
     }
-    Ok(())
 }
 
 impl Question {
@@ -149,7 +155,7 @@ impl Question {
             }
         }
         if let Some(file) = &args.config {
-            fs::metadata(file).with_context(|| format!("--config {}", file.display()))?;
+            fs::File::open(file).with_context(|| format!("--config {}", file.display()))?;
         }
         let (config_json, place) = match (&args.bundle, &args.spec) {
             (Some(bundle), _) => (Bundle::read(bundle)?, bundle.join("config.json")),

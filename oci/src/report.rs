@@ -54,6 +54,10 @@ impl Item {
 }
 
 impl ItemKind {
+    /// In the order in which a person wants to know.
+    const ALL: [Self; 6] =
+        [Self::Device, Self::Group, Self::Environment, Self::Library, Self::File, Self::Link];
+
     fn word(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -83,12 +87,17 @@ impl fmt::Display for Report {
     }
 }
 
+/// One kind after the other, as wide as its longest name.
 fn section(f: &mut fmt::Formatter<'_>, title: &str, items: &[Item]) -> fmt::Result {
-    let width = items.iter().map(|item| item.name.chars().count()).max().unwrap_or_default();
-    for (number, item) in items.iter().enumerate() {
-        let title = if number == 0 { title } else { "" };
-        let (kind, name, reason) = (item.kind.word(), visible(&item.name), visible(&item.reason));
-        writeln!(f, "{title:<9} {kind:<8}  {name:<width$}  {reason}")?;
+    let mut title = title;
+    for kind in ItemKind::ALL {
+        let of_kind = || items.iter().filter(|item| item.kind == kind);
+        let width = of_kind().map(|item| item.name.chars().count()).max().unwrap_or_default();
+        for item in of_kind() {
+            let (word, name, reason) = (kind.word(), visible(&item.name), visible(&item.reason));
+            writeln!(f, "{title:<9} {word:<8}  {name:<width$}  {reason}")?;
+            title = "";
+        }
     }
     Ok(())
 }
@@ -109,8 +118,9 @@ mod tests {
             request: Some("NVIDIA_VISIBLE_DEVICES=0\n".to_owned()),
             driver: Some(DriverFound { version: "550.1".to_owned(), root: "/".into() }),
             given: vec![
-                Item::new(ItemKind::Device, "/dev/nvidia0", "GPU 0"),
                 Item::new(ItemKind::Link, "/a", "b"),
+                Item::new(ItemKind::Device, "/dev/nvidia0", "GPU 0"),
+                Item::new(ItemKind::Device, "/dev/x", "GPU 1"),
             ],
             withheld: Vec::new(),
             warnings: vec!["look".to_owned()],
@@ -121,7 +131,8 @@ mod tests {
              handler   nvidia\n\
              driver    550.1 in /\n\
              given     device    /dev/nvidia0  GPU 0\n\
-             \x20         link      /a            b\n\
+             \x20         device    /dev/x        GPU 1\n\
+             \x20         link      /a  b\n\
              warning   look\n"
         );
     }
