@@ -7,6 +7,7 @@
 
 mod build;
 mod containerd;
+pub mod corpus;
 pub mod cri;
 mod ctr;
 mod image;
@@ -15,6 +16,7 @@ mod node;
 mod release;
 mod residue;
 mod sight;
+pub mod tree;
 
 pub use build::{product, scratch};
 pub use containerd::{Containerd, Setup};

@@ -32,8 +32,8 @@ const LIBRARY_DIRS: [&str; 15] = [
     "/lib/i386-linux-gnu",
 ];
 
-/// Directories of Debian's alternatives: `nvidia/current`, `nvidia/tesla-535`,
-/// `nvidia/legacy-390xx`.
+/// Debian's alternatives, `nvidia/current`, `nvidia/tesla-535` or `nvidia/legacy-390xx` in its
+/// multiarch directories.
 const ALTERNATIVES: [&str; 3] = ["current", "tesla", "legacy"];
 
 /// What tells a driver.
@@ -81,9 +81,12 @@ pub(super) fn search_dirs(tree: &Host) -> Vec<PathBuf> {
             dirs.push(dir);
         }
     };
-    for dir in LIBRARY_DIRS.map(PathBuf::from) {
-        let alternatives = dir.join("nvidia");
-        add(dir);
+    for dir in LIBRARY_DIRS {
+        add(PathBuf::from(dir));
+        if !dir.contains("-linux-gnu") {
+            continue;
+        }
+        let alternatives = Path::new(dir).join("nvidia");
         for name in tree.read_dir(&alternatives).unwrap_or_default() {
             let known = ALTERNATIVES
                 .iter()
