@@ -49,18 +49,22 @@ pub(crate) fn empty() -> io::Result<OwnedFd> {
     create(&fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?, look())
 }
 
-/// Linux 6.7 and later. `None` where the kernel does not know the way.
+/// Linux 6.7 and later. `None` where the kernel does not know the way, which before 6.5 it says
+/// only at the end. What else is invalid, the other way will say.
 fn one_by_one(layers: &[OwnedFd], options: &[MountOption]) -> io::Result<Option<OwnedFd>> {
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for layer in layers {
-        let path = format!("/proc/self/fd/{}", layer.as_raw_fd());
-        match fsconfig_set_string(&context, "lowerdir+", path) {
-            Err(rustix::io::Errno::INVAL) => return Ok(None),
-            answer => answer.map_err(|error| said(&context, error))?,
-        }
+    let mounted = layers
+        .iter()
+        .try_for_each(|layer| {
+            let path = format!("/proc/self/fd/{}", layer.as_raw_fd());
+            fsconfig_set_string(&context, "lowerdir+", path).map_err(|error| said(&context, error))
+        })
+        .and_then(|()| set(&context, options))
+        .and_then(|()| create(&context, look()));
+    match mounted {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+        mounted => mounted.map(Some),
     }
-    set(&context, options)?;
-    create(&context, look()).map(Some)
 }
 
 /// Older kernels take all layers as one string: short, since in `/proc/self/fd` a layer is a

@@ -1,0 +1,9 @@
+//! Fix-ups on real mounts: what the container sees, what stays untouched, what an image that
+//! means harm can reach. Needs root, as the product does.
+
+mod attacks;
+mod container;
+mod fixture;
+mod glibc;
+mod layer;
+mod restart;
