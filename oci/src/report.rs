@@ -70,6 +70,27 @@ impl ItemKind {
     }
 }
 
+impl Report {
+    /// The decision in one line, for a log.
+    pub fn line(&self) -> String {
+        let named = |kind| {
+            let items = self.given.iter().filter(move |item| item.kind == kind);
+            items.map(|item| visible(&item.name)).collect::<Vec<_>>()
+        };
+        let request = visible(self.request.as_deref().unwrap_or("nothing"));
+        let mut line = format!(
+            "{request} is given {}, {} libraries, {} files",
+            named(ItemKind::Device).join(" "),
+            named(ItemKind::Library).len(),
+            named(ItemKind::File).len(),
+        );
+        if let Some(driver) = &self.driver {
+            line.push_str(&format!("; driver {} in {}", driver.version, driver.root.display()));
+        }
+        line
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let request = self.request.as_deref().unwrap_or("nothing");
@@ -110,6 +131,25 @@ fn visible(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_line_names_request_devices_and_driver() {
+        let report = Report {
+            request: Some("NVIDIA_VISIBLE_DEVICES=0".to_owned()),
+            driver: Some(DriverFound { version: "550.1".to_owned(), root: "/".into() }),
+            given: vec![
+                Item::new(ItemKind::Device, "/dev/nvidia0", "asked for"),
+                Item::new(ItemKind::Device, "/dev/nvidiactl", "control"),
+                Item::new(ItemKind::Library, "/usr/lib/libcuda.so.1", "compute"),
+            ],
+            ..Report::default()
+        };
+        assert_eq!(
+            report.line(),
+            "NVIDIA_VISIBLE_DEVICES=0 is given /dev/nvidia0 /dev/nvidiactl, 1 libraries, 0 files; \
+             driver 550.1 in /"
+        );
+    }
 
     #[test]
     fn the_text_is_a_table() {

@@ -13,12 +13,15 @@
 )]
 
 mod args;
+mod create;
 mod delete;
 mod dialect;
+mod frame;
 mod info;
 mod inherit;
 mod inner;
 mod log;
+mod options;
 mod placement;
 mod process;
 mod program;

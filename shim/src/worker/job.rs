@@ -1,0 +1,66 @@
+//! What passes between relay and worker, as JSON.
+
+use std::path::PathBuf;
+
+use nvidia_hook::RootfsMount;
+use serde::{Deserialize, Serialize};
+
+/// One Create.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Job {
+    /// containerd's namespace.
+    pub(crate) namespace: String,
+    /// The container's id.
+    pub(crate) id: String,
+    /// Name of the RuntimeClass handler.
+    pub(crate) handler: String,
+    pub(crate) bundle: PathBuf,
+    pub(crate) rootfs: Vec<Mount>,
+    /// The file that the ConfigPath option names.
+    pub(crate) config: Option<PathBuf>,
+    /// The file to read where there is none: the worker has no environment to find it by.
+    pub(crate) default_config: Option<PathBuf>,
+    /// Our own keys of the handler's options table, as TOML.
+    pub(crate) table: Option<String>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    /// It asked for nothing after all.
+    Untouched,
+    /// The bundle is edited.
+    Edited {
+        /// How the root filesystem is to be mounted now.
+        rootfs: Vec<Mount>,
+        /// For a person, in the log.
+        warnings: Vec<String>,
+        /// The decision in one line.
+        summary: String,
+    },
+    /// The bundle is as it was.
+    Refused { message: String },
+}
+
+/// A mount of the root filesystem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mount {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) source: String,
+    pub(crate) target: String,
+    pub(crate) options: Vec<String>,
+}
+
+impl From<RootfsMount> for Mount {
+    fn from(RootfsMount { kind, source, target, options }: RootfsMount) -> Self {
+        Self { kind, source, target, options }
+    }
+}
+
+impl From<Mount> for RootfsMount {
+    fn from(Mount { kind, source, target, options }: Mount) -> Self {
+        Self { kind, source, target, options }
+    }
+}
