@@ -1,5 +1,5 @@
 //! Options as TOML: the body that containerd makes of the handler's options table, or a file that
-//! ConfigPath names. Keys of runc's options are matched in any case, as containerd matches them.
+//! `ConfigPath` names. Keys of runc's options are matched in any case, as containerd matches them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ const CRIU_PATH: u32 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Typed {
     pub(super) runc: Options,
-    /// SystemdCgroup, if it was there.
+    /// `SystemdCgroup`, if it was there.
     pub(super) systemd_cgroup: Option<bool>,
     /// Our own keys, as TOML.
     pub(super) ours: String,

@@ -12,11 +12,11 @@ pub(crate) struct Job {
     pub(crate) namespace: String,
     /// The container's id.
     pub(crate) id: String,
-    /// Name of the RuntimeClass handler.
+    /// Name of the handler, `nvidia` or `nvidia-cdi`.
     pub(crate) handler: String,
     pub(crate) bundle: PathBuf,
     pub(crate) rootfs: Vec<Mount>,
-    /// The file that the ConfigPath option names.
+    /// The file that the option `ConfigPath` names.
     pub(crate) config: Option<PathBuf>,
     /// The file to read where there is none: the worker has no environment to find it by.
     pub(crate) default_config: Option<PathBuf>,
