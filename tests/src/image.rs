@@ -169,7 +169,7 @@ fn glibc(root: &Path) {
     busybox(root);
     // Through the links above, as dpkg does.
     for dir in ["lib", "lib64", "usr", "etc"] {
-        let source = fetched().join("image/root").join(dir);
+        let source = fetched("image").join(dir);
         if source.is_dir() {
             let target = root.join(dir);
             fs::create_dir_all(&target).expect(dir);
@@ -197,7 +197,7 @@ fn glibc_tools(root: &Path) {
 
 /// A file of the fetched Debian packages, which may or may not be of a merged /usr.
 fn debian(path: &str) -> PathBuf {
-    let root = fetched().join("image/root");
+    let root = fetched("image");
     let places = [root.join(path), root.join("usr").join(path)];
     places
         .into_iter()

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 use crate::build;
 
@@ -22,8 +21,8 @@ impl Release {
     pub fn programs(self) -> PathBuf {
         match self {
             Self::Installed => installed("containerd").parent().expect("a file").to_owned(),
-            Self::V1_7 => fetched().join("1.7/root/usr/bin"),
-            Self::V2_1 => fetched().join("2.1/root/usr/bin"),
+            Self::V1_7 => fetched("1.7").join("usr/bin"),
+            Self::V2_1 => fetched("2.1").join("usr/bin"),
         }
     }
 
@@ -49,15 +48,14 @@ impl Release {
     }
 }
 
-/// What `fetch-containerd` brought, fetched now if it is not there.
-pub(crate) fn fetched() -> &'static Path {
-    static FETCHED: OnceLock<PathBuf> = OnceLock::new();
-    FETCHED.get_or_init(|| {
-        let dir = build::target_dir().join("containerd");
+/// The file tree of a part that `fetch-containerd` brings, fetched now if it is not there.
+pub(crate) fn fetched(part: &str) -> PathBuf {
+    let dir = build::target_dir().join("containerd");
+    if !dir.join(part).join(".complete").exists() {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/fetch-containerd");
-        build::succeed(Command::new(script).arg(&dir));
-        dir
-    })
+        build::succeed(Command::new(script).arg(&dir).arg(part));
+    }
+    dir.join(part).join("root")
 }
 
 /// A program of this machine.

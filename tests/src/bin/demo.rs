@@ -5,11 +5,12 @@
 
 #![allow(clippy::print_stdout)]
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nvidia_shim::simulate::{Layout, Node};
-use tests::{Containerd, Cuda, GLIBC, Output, Release, Run};
+use tests::{Containerd, Cuda, GLIBC, Release, Run};
 
 /// What runs in the container: each part of its answer follows a line of its own.
 const SCRIPT: &str = "\
@@ -19,27 +20,33 @@ for part in 'ls -l /dev/nvidia* /dev/nvidia-caps /dev/dri' 'cat /proc/self/mount
 done";
 
 fn main() -> Result<()> {
+    step("building the shims");
+    tests::product();
+    step("preparing GPUs, a private containerd and an image (Debian packages are fetched once)");
     let gpus = Gpus::of_this_machine()?;
     let containerd = Containerd::start(Release::Installed);
     containerd.import(&GLIBC);
     let (major, minor) = containerd.release().version();
 
-    title("containerd-shim-nvidia");
-    println!("GPUs         {}", gpus.words);
-    println!("containerd   {major}.{minor}, a private one, shim io.containerd.nvidia.v2");
-    println!("image        Debian's libc and busybox; nothing of NVIDIA's is in it");
+    title("A container and its GPUs");
+    println!("GPUs        {}", gpus.words);
+    println!("containerd  {major}.{minor}, a private one");
+    println!("image       Debian's libc and busybox; nothing of NVIDIA's is in it");
 
-    title("NVIDIA_VISIBLE_DEVICES=all");
-    show(&gpus.container(&containerd, "all").run(&["sh", "-c", SCRIPT]).ok());
-
-    title("NVIDIA_VISIBLE_DEVICES=0");
-    let one = gpus.container(&containerd, "0").run(&["sh", "-c", SCRIPT]).ok();
-    println!("{}", nodes(&one).join("  "));
+    let run = |devices| {
+        title(&format!(
+            "ctr run --runtime io.containerd.nvidia.v2 --env NVIDIA_VISIBLE_DEVICES={devices}"
+        ));
+        gpus.container(&containerd, devices).run(&["sh", "-c", SCRIPT])
+    };
+    show(&run("all").ok());
+    let one = run("0").ok();
+    list("device nodes", nodes(&one));
     println!("{}", counted(&one));
+    let refused = run("99").refused();
+    println!("{}", refused.lines().last().unwrap_or_default());
 
-    title("NVIDIA_VISIBLE_DEVICES=99");
-    let refused = gpus.container(&containerd, "99").run(&["true"]);
-    println!("{}", last_line(&refused));
+    containerd.assert_clean();
     Ok(())
 }
 
@@ -80,26 +87,22 @@ impl Gpus {
 
 /// Everything that the container saw.
 fn show(seen: &str) {
-    println!("device nodes\n    {}", nodes(seen).join("  "));
+    list("device nodes", nodes(seen));
 
     let files = mounts(seen);
-    println!("driver files, mounted read-only: {}", files.len());
+    println!("{} driver files, bind mounted", files.len());
     for directory in directories(&files) {
-        println!("    {}/", directory.display());
         let inside = files.iter().filter(|file| file.parent() == Some(directory));
-        for line in columns(inside.filter_map(|file| file.file_name()?.to_str())) {
-            println!("        {line}");
-        }
+        let names = inside.filter_map(|file| file.file_name()?.to_str()).map(str::to_owned);
+        list(&format!("  {}/", directory.display()), names);
     }
 
-    let cache = part(seen, "ldconfig").filter(|line| is_nvidia(line)).collect::<Vec<_>>();
-    println!("the loader's cache (ldconfig -p) knows {} of them, such as", cache.len());
-    for line in cache.iter().filter(|line| line.contains("libcuda") || line.contains("-ml.")) {
-        println!("    {}", line.trim());
+    let cache: Vec<&str> = part(seen, "ldconfig").filter(|line| is_nvidia(line)).collect();
+    println!("{} names of them in the loader's cache, such as", cache.len());
+    for line in cache.iter().filter(|line| line.contains("libcuda")) {
+        println!("  {}", line.trim());
     }
-
-    println!("nvidia-smi -L");
-    part(seen, "nvidia-smi").for_each(|line| println!("    {line}"));
+    list("nvidia-smi -L", part(seen, "nvidia-smi").map(str::to_owned));
     println!("{}", counted(seen));
 }
 
@@ -143,20 +146,22 @@ fn directories(files: &[PathBuf]) -> Vec<&Path> {
     directories
 }
 
-/// Names side by side, as many as a terminal line takes.
-fn columns<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    const WIDTH: usize = 84;
-    let mut lines: Vec<String> = Vec::new();
-    for name in names {
-        match lines.last_mut() {
-            Some(line) if line.len() + 2 + name.len() <= WIDTH => {
-                line.push_str("  ");
-                line.push_str(name);
-            }
-            _ => lines.push(name.to_owned()),
+/// A heading, and the items below it, as many side by side as a line takes.
+fn list(heading: &str, items: impl IntoIterator<Item = String>) {
+    const WIDTH: usize = 96;
+    println!("{heading}");
+    let mut line = String::new();
+    for item in items {
+        if !line.is_empty() && line.len() + item.len() > WIDTH {
+            println!("    {line}");
+            line.clear();
         }
+        if !line.is_empty() {
+            line.push_str("  ");
+        }
+        line.push_str(&item);
     }
-    lines
+    println!("    {line}");
 }
 
 /// What the program that loads libcuda says.
@@ -164,17 +169,23 @@ fn counted(seen: &str) -> String {
     let line: String = part(seen, "probe").collect();
     match serde_json::from_str::<tests::Sight>(&line).map(|sight| sight.cuda) {
         Ok(Some(Cuda::Loaded { init: 0, result: 0, count })) => {
-            format!("a program that loads libcuda.so.1 counts {count} GPUs")
+            let plural = if count == 1 { "" } else { "s" };
+            format!("a program that loads libcuda.so.1 counts {count} GPU{plural}")
         }
         Ok(cuda) => format!("a program that loads libcuda.so.1 fails: {cuda:?}"),
         Err(_) => format!("the program that loads libcuda.so.1 says: {line}"),
     }
 }
 
-fn last_line(output: &Output) -> &str {
-    output.stderr.lines().last().unwrap_or("(it started)")
+fn title(text: &str) {
+    if std::io::stdout().is_terminal() {
+        println!("\n\x1b[1m{text}\x1b[0m");
+    } else {
+        println!("\n{text}");
+    }
 }
 
-fn title(text: &str) {
-    println!("\n\x1b[1m{text}\x1b[0m");
+#[expect(clippy::print_stderr, reason = "what goes on, for a person who waits")]
+fn step(text: &str) {
+    eprintln!("demo: {text}");
 }
