@@ -26,9 +26,10 @@ impl Host {
     }
 
     /// The tree below `root`, a directory of this tree, as a driver root is: absolute links in it
-    /// resolve below it.
+    /// resolve below it. It may itself be reached by links.
     pub fn below(&self, root: &Path) -> Self {
-        Self { prefix: self.join(root) }
+        let resolved = self.resolve(root);
+        Self { prefix: self.join(resolved.as_deref().unwrap_or(root)) }
     }
 
     /// The directory on this machine at which the tree begins.
@@ -166,6 +167,15 @@ mod tests {
         symlink("/usr/lib", dir.path().join("lib")).unwrap();
         assert_eq!(host.resolve(Path::new("/lib/x")).unwrap(), Path::new("/usr/lib/x"));
         assert_eq!(host.read(Path::new("/lib/x"), 10).unwrap(), b"x");
+    }
+
+    #[test]
+    fn a_root_that_is_a_link_is_found_in_the_tree() {
+        let (dir, host) = tree();
+        symlink("/usr", dir.path().join("driver")).unwrap();
+        let driver = host.below(Path::new("/driver"));
+        assert_eq!(driver.prefix(), dir.path().join("usr"));
+        assert!(driver.exists(Path::new("/lib/x")));
     }
 
     #[test]

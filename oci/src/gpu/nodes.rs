@@ -60,17 +60,33 @@ impl Nodes {
     }
 
     /// The node `path`, or what it should be where it is not there.
+    ///
+    /// # Errors
+    /// Something else is there, another device included: a node left over from a module that had
+    /// another major, or one that was made for another GPU.
     pub(super) fn expected(&self, path: &Path, major: u32, minor: u32) -> Result<NodeNumbers> {
-        Ok(self.existing(path)?.unwrap_or_else(|| NodeNumbers {
-            path: path.to_owned(),
-            host_path: self.host_path(path),
-            major,
-            minor,
-            mode: self.params.mode,
-            uid: self.params.uid,
-            gid: self.params.gid,
-            exists: false,
-        }))
+        let Some(node) = self.existing(path)? else {
+            return Ok(NodeNumbers {
+                path: path.to_owned(),
+                host_path: self.host_path(path),
+                major,
+                minor,
+                mode: self.params.mode,
+                uid: self.params.uid,
+                gid: self.params.gid,
+                exists: false,
+            });
+        };
+        if (node.major, node.minor) != (major, minor) {
+            let what = format!(
+                "{} is device {}:{}, not {major}:{minor} as the driver says",
+                node.host_path.display(),
+                node.major,
+                node.minor
+            );
+            return Err(Error::new(Code::NodeMissing, what));
+        }
+        Ok(node)
     }
 
     /// Target of the link `path`, as it is stored.
