@@ -115,7 +115,7 @@ fn serve(
         log::error!("{error}");
         relay.life.wait_until_told(LINGER);
     } else {
-        log::debug!("{error}");
+        log::debug!("the inner shim has ended");
     }
     remove_sockets();
     // Ends the accepting thread; the listener itself lives as long as that.

@@ -71,7 +71,7 @@ impl Typed {
         match self.set_runc(key, value) {
             Key::Runc => {}
             Key::WrongType => {
-                let what = format!("{place}: {key} cannot be a {}", value.type_str());
+                let what = format!("{place}: {key} cannot be of type {}", value.type_str());
                 self.broken = Some(Error::new(Code::OptionsUnreadable, what));
             }
             Key::Foreign if OurKey::ours(key).is_some() => {

@@ -242,7 +242,8 @@ impl Connection<'_> {
                 (None, _) => {}
             }
         }
-        let _ = self.outer.shutdown(Shutdown::Both);
+        let over = hung_up(&self.inner);
+        let _ = self.outer.shutdown(if over { Shutdown::Both } else { Shutdown::Write });
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
