@@ -3,13 +3,16 @@
 use std::env;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use anyhow::{Context, Result};
+use containerd_shim_protos::protobuf::Message;
+use containerd_shim_protos::protobuf::well_known_types::any::Any;
+use nvidia_oci::ConfigSource;
 
-use crate::inner;
 use crate::program::Program;
+use crate::{inner, options};
 
 /// As much as the stock shim reads.
 const INPUT_MAX: u64 = 10 << 20;
@@ -19,9 +22,17 @@ const INPUT_MAX: u64 = 10 << 20;
 /// # Errors
 /// No stock shim, or options that cannot be read.
 pub(crate) fn info() -> Result<ExitCode> {
-    let mut options = Vec::new();
-    io::stdin().take(INPUT_MAX).read_to_end(&mut options).context("standard input")?;
-    let mut child = Command::new(stock()?)
+    let mut input = Vec::new();
+    io::stdin().take(INPUT_MAX).read_to_end(&mut input).context("standard input")?;
+    let any = Any::parse_from_bytes(&input).context("options on standard input")?;
+    let options = options::translate(Some(&any), None);
+    if let Some(broken) = options.broken {
+        return Err(broken.into());
+    }
+    if let Some(translated) = options.inner {
+        input = translated.write_to_bytes()?;
+    }
+    let mut child = Command::new(stock(options.source)?)
         .arg("-info")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -29,7 +40,7 @@ pub(crate) fn info() -> Result<ExitCode> {
         .spawn()
         .context("starting the stock shim")?;
     if let Some(mut stdin) = child.stdin.take() {
-        match stdin.write_all(&options) {
+        match stdin.write_all(&input) {
             // One that does not know -info reads nothing.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
             _ => {}
@@ -50,14 +61,16 @@ pub(crate) fn version(program: &Program) -> Result<ExitCode> {
         program.handler()
     );
     io::stdout().write_all(own.as_bytes())?;
-    pass_on(&Command::new(stock()?).arg("-v").output().context("starting the stock shim")?)
+    let stock = stock(ConfigSource::default())?;
+    pass_on(&Command::new(stock).arg("-v").output().context("starting the stock shim")?)
 }
 
 /// The stock shim. containerd is our parent here, and does not name itself.
-fn stock() -> Result<PathBuf> {
+fn stock(source: ConfigSource) -> Result<PathBuf> {
     let parent = rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get());
     let containerd = fs::read_link(format!("/proc/{parent}/exe")).unwrap_or_default();
-    Ok(inner::find(None, Path::new(&containerd), env::var_os("PATH").as_deref())?)
+    let (configured, path) = (inner::configured(source), env::var_os("PATH"));
+    Ok(inner::find(configured.as_deref(), &containerd, path.as_deref())?)
 }
 
 fn pass_on(output: &Output) -> Result<ExitCode> {

@@ -3,13 +3,10 @@
 //! It is started the way its own `start` would start its daemon: the listening socket on
 //! descriptor 3, the working directory the bundle.
 
-use std::ffi::OsStr;
+use std::env;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::{env, fs};
 
 use nvidia_oci::{Code, Error, Result};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,75 +14,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::args::Args;
 
-const NAME: &str = "containerd-shim-runc-v2";
+mod find;
 
-/// Where installers put it when it is neither beside containerd nor in its `PATH`.
-const USUAL: &[&str] = &[
-    "/usr/bin",
-    "/usr/local/bin",
-    "/usr/local/sbin",
-    "/usr/sbin",
-    "/opt/containerd/bin",
-    "/opt/bin",
-];
-
-/// k3s and RKE2 unpack their programs below `NAME/data/current/bin`.
-const RANCHER: &str = "/var/lib/rancher";
+pub(crate) use find::{configured, find};
 
 /// How much of what it wrote last is kept.
 const WORDS: usize = 1024;
-
-/// Finds the stock shim: the configured one, the one beside containerd, in `PATH`, in the usual
-/// directories. Never this program under whatever name, nor another shim of ours.
-///
-/// # Errors
-/// `InnerShim`, if there is none.
-pub(crate) fn find(
-    configured: Option<&Path>,
-    containerd: &Path,
-    path: Option<&OsStr>,
-) -> Result<PathBuf> {
-    let own = fs::metadata("/proc/self/exe").ok().map(|found| (found.dev(), found.ino()));
-    let usable = |program: &Path| is_program(program) && is_foreign(program, own);
-    if let Some(configured) = configured {
-        if usable(configured) {
-            return Ok(configured.to_owned());
-        }
-        log::warn!("inner-shim {} is not a stock shim, looking elsewhere", configured.display());
-    }
-    let beside = containerd.parent().map(Path::to_owned);
-    let in_path = path.iter().flat_map(env::split_paths);
-    let usual = USUAL.iter().map(PathBuf::from);
-    beside
-        .into_iter()
-        .chain(in_path)
-        .chain(usual)
-        // What a relative directory means depends on where we were called.
-        .filter(|dir| dir.is_absolute())
-        .map(|dir| dir.join(NAME))
-        .find(|program| usable(program))
-        .or_else(|| of_rancher().find(|program| usable(program)))
-        .ok_or_else(|| {
-            let what = "containerd-shim-runc-v2 is neither beside containerd nor in its PATH";
-            Error::new(Code::InnerShim, what)
-        })
-}
-
-fn of_rancher() -> impl Iterator<Item = PathBuf> {
-    let products = fs::read_dir(RANCHER).into_iter().flatten().flatten();
-    products.map(|product| product.path().join("data/current/bin").join(NAME))
-}
-
-fn is_program(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
-}
-
-fn is_foreign(path: &Path, own: Option<(u64, u64)>) -> bool {
-    let Ok(found) = fs::metadata(path) else { return false };
-    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let name = real.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    Some((found.dev(), found.ino())) != own && !name.starts_with("containerd-shim-nvidia")
-}
 
 /// A running inner shim, a child of this process.
 #[derive(Debug)]
@@ -191,5 +125,36 @@ impl Tail {
 
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).trim().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inner(script: &str) -> Inner {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stderr(Stdio::piped());
+        Inner { child: command.spawn().unwrap() }
+    }
+
+    #[test]
+    fn what_an_inner_shim_said_last_is_kept() {
+        let ended = inner("echo before >&2; head -c 5000 /dev/zero >&2; echo boom >&2; exit 3");
+        let ended = ended.wait().unwrap();
+        assert_eq!(ended.status.code(), Some(3));
+        assert!(ended.words.ends_with("boom") && ended.words.len() <= WORDS);
+        assert!(!ended.words.contains("before"));
+    }
+
+    #[test]
+    fn a_grandchild_that_keeps_standard_error_open_does_not_hide_the_end() {
+        let pid = tempfile::NamedTempFile::new().unwrap();
+        let path = pid.path().display();
+        let ended = inner(&format!("sleep 600 & echo $! > {path}; echo bye >&2; exit 1"));
+        let ended = ended.wait().unwrap();
+        assert_eq!((ended.status.code(), ended.words.as_str()), (Some(1), "bye"));
+        let sleeper = std::fs::read_to_string(pid.path()).unwrap();
+        assert!(Command::new("kill").arg(sleeper.trim()).status().unwrap().success());
     }
 }

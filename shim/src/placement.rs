@@ -30,7 +30,7 @@ pub(crate) fn isolate_cores() -> io::Result<()> {
     Ok(create_core_scheduling_cookie(own, CoreSchedulingScope::ProcessGroup)?)
 }
 
-/// Joins the cgroup `path` (the option ShimCgroup) in the unified hierarchy, or in each one of v1
+/// Joins the cgroup `path` (option `ShimCgroup`) in the unified hierarchy, or in each one of v1
 /// that has it.
 ///
 /// # Errors

@@ -12,7 +12,6 @@ const DEATH: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// A process that was there once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct Process {
     pid: u32,
     /// Clock ticks since boot, field 22 of `/proc/PID/stat`.

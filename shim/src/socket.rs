@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 /// What tells one group of containers from another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group<'a> {
-    /// Name of the RuntimeClass handler: each has its own relays.
+    /// Name of the `RuntimeClass` handler: each has its own relays.
     pub(crate) handler: &'a str,
     /// containerd's GRPC socket: several daemons share the directory.
     pub(crate) address: &'a str,

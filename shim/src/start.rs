@@ -20,7 +20,7 @@ use crate::dialect::StartRequest;
 use crate::program::Program;
 use crate::record::replace;
 use crate::socket::{Bound, Group, Sockets};
-use crate::{inner, placement};
+use crate::{inner, options, placement};
 
 /// As much as the stock shim reads.
 const INPUT_MAX: u64 = 10 << 20;
@@ -99,8 +99,15 @@ fn launch(
     sockets: &Sockets,
     bound: Bound<'_>,
 ) -> Result<()> {
+    // What is wrong with the options is for Create to say.
+    let options = options::translate(request.options.as_ref(), None);
+    let configured = inner::configured(options.source);
     let path = env::var_os("PATH");
-    let shim = inner::find(None, &request.containerd, path.as_deref())?;
+    let shim = inner::find(configured.as_deref(), &request.containerd, path.as_deref())?;
+    if !options.runc.shim_cgroup.is_empty() {
+        let cgroup = &options.runc.shim_cgroup;
+        placement::join_cgroup(cgroup).with_context(|| format!("ShimCgroup {cgroup}"))?;
+    }
     if env::var_os("SCHED_CORE").is_some_and(|value| !value.is_empty()) {
         placement::isolate_cores().context("core scheduling")?;
     }

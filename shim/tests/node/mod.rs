@@ -1,0 +1,194 @@
+//! A node with a containerd that is only a directory: bundles, a stock shim of the test's choice
+//! beside the "containerd" program, and the shim's real program called as containerd calls it.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+pub(crate) const SHIM: &str = env!("CARGO_BIN_EXE_containerd-shim-nvidia-v2");
+
+/// An inner shim that listens (the kernel does that) and never accepts.
+pub(crate) const SILENT_INNER: &str = "exec sleep 600";
+
+pub(crate) struct Node {
+    pub(crate) dir: TempDir,
+}
+
+impl Node {
+    /// A node whose stock shim is the shell script `inner`.
+    pub(crate) fn new(inner: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        script(&dir.path().join("containerd-shim-runc-v2"), inner);
+        Self { dir }
+    }
+
+    /// A bundle of the container `id` with the annotations given as JSON.
+    pub(crate) fn bundle(&self, id: &str, annotations: &str) -> Bundle<'_> {
+        let dir = self.dir.path().join("bundles").join(id);
+        fs::create_dir_all(dir.join("rootfs")).unwrap();
+        fs::write(dir.join("config.json"), format!(r#"{{"annotations":{annotations}}}"#)).unwrap();
+        Bundle { node: self, id: id.to_owned(), dir }
+    }
+
+    /// The relays of this node that are alive.
+    pub(crate) fn relays(&self) -> Vec<u32> {
+        let own = self.dir.path().display().to_string();
+        let is_relay = |pid: &u32| {
+            let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.contains("\0relay\0") && words.contains(&own)
+        };
+        // A child looks like its relay until it is the inner shim.
+        let is_child = |pid: &u32| parent(*pid).is_some_and(|parent| is_relay(&parent));
+        processes().filter(is_relay).filter(|pid| !is_child(pid)).collect()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Not the gentle way: a relay whose inner shim never said a word waits for containerd, to
+        // tell it why.
+        for relay in self.relays() {
+            if let Ok(bundle) = fs::read_link(format!("/proc/{relay}/cwd")) {
+                let record = eventually("its record", || record_of(relay, &bundle));
+                kill(relay);
+                for socket in ["outer_socket", "inner_socket"] {
+                    let _ = fs::remove_file(record[socket].as_str().unwrap());
+                }
+            }
+        }
+        let own = self.dir.path().to_owned();
+        for pid in processes() {
+            if fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&own)) {
+                kill(pid);
+            }
+        }
+        let ours = |name: &str| name.contains(own.to_str().unwrap());
+        for line in fs::read_to_string("/proc/self/mountinfo").unwrap().lines().rev() {
+            if ours(line) {
+                let target = line.split(' ').nth(4).unwrap();
+                Command::new("umount").args(["-l", target]).status().unwrap();
+            }
+        }
+    }
+}
+
+pub(crate) struct Bundle<'a> {
+    node: &'a Node,
+    pub(crate) id: String,
+    pub(crate) dir: PathBuf,
+}
+
+impl Bundle<'_> {
+    /// The shim as containerd calls it.
+    pub(crate) fn shim(&self, verb: &[&str]) -> Command {
+        let mut command = Command::new(SHIM);
+        command
+            .args(["-namespace", "test"])
+            .arg("-address")
+            .arg(self.node.dir.path().join("containerd.sock"))
+            .arg("-publish-binary")
+            .arg(self.node.dir.path().join("containerd"))
+            .args(["-id", &self.id])
+            .args(verb)
+            .current_dir(&self.dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn start(&self) -> Output {
+        finish(self.shim(&["start"]).spawn().unwrap(), b"")
+    }
+
+    pub(crate) fn delete(&self) -> Output {
+        let dir = self.dir.to_str().unwrap();
+        finish(self.shim(&["-bundle", dir, "delete"]).spawn().unwrap(), b"")
+    }
+
+    /// A successful start: the path of the socket.
+    pub(crate) fn started(&self) -> PathBuf {
+        let output = self.start();
+        assert!(output.status.success(), "{output:?}");
+        assert!(output.stderr.is_empty(), "{output:?}");
+        let answer = String::from_utf8(output.stdout).unwrap();
+        PathBuf::from(answer.strip_prefix("unix://").unwrap())
+    }
+
+    /// A process of the group whose leader has this bundle: `relay` or `inner`.
+    pub(crate) fn process(&self, which: &str) -> u32 {
+        eventually("the record", || recorded(&self.dir, which))
+    }
+}
+
+/// What the living `relay` has recorded, once it has replaced the record of an earlier one.
+fn record_of(relay: u32, bundle: &Path) -> Option<Value> {
+    (recorded(bundle, "relay")? == relay).then(|| record(bundle))?
+}
+
+fn record(bundle: &Path) -> Option<Value> {
+    serde_json::from_slice(&fs::read(bundle.join("nvidia-shim.json")).ok()?).ok()
+}
+
+fn recorded(bundle: &Path, which: &str) -> Option<u32> {
+    record(bundle)?[which]["pid"].as_u64()?.try_into().ok()
+}
+
+/// Waits for the end of `child`, which reads `input`.
+pub(crate) fn finish(mut child: Child, input: &[u8]) -> Output {
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+pub(crate) fn script(path: &Path, body: &str) {
+    fs::write(path, format!("#!/bin/sh\n{body}\n")).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+}
+
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()
+}
+
+pub(crate) fn kill(pid: u32) {
+    Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status().unwrap();
+}
+
+pub(crate) fn accepts(socket: &Path) -> bool {
+    UnixStream::connect(socket).is_ok()
+}
+
+/// What `look` finds, looked for until it is there; the limit only ends a test that has failed.
+pub(crate) fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{what} never came");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn eventually_gone(what: &str, look: impl Fn() -> bool) {
+    eventually(&format!("the end of {what}"), || (!look()).then_some(()));
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
