@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::DeviceNodes;
 use super::gpu::Gpu;
 use super::tree::{Node, Tree};
 
@@ -26,23 +27,34 @@ const VIDEO: u32 = 44;
 const RENDER: u32 = 105;
 
 /// Writes `dev`. There are no links in `dev/char`: nobody makes them for NVIDIA's nodes.
-pub(super) fn write(tree: &Tree, gpus: &[Gpu]) -> Result<()> {
+pub(super) fn write(tree: &Tree, gpus: &[Gpu]) -> Result<DeviceNodes> {
     tree.dir("dev/dri/by-path")?;
-    for (name, major, minor) in CONTROL {
-        tree.node(format!("dev/{name}"), Node { major, minor, mode: 0o666, gid: 0 })?;
-    }
     for gpu in gpus {
-        let path = format!("dev/nvidia{}", gpu.minor);
-        tree.node(path, Node { major: NVIDIA, minor: gpu.minor, mode: 0o666, gid: 0 })?;
-
         let (card, render) = gpu.drm();
-        let card_node = Node { major: DRM, minor: gpu.index + 1, mode: 0o660, gid: VIDEO };
-        let render_node = Node { major: DRM, minor: gpu.index + 128, mode: 0o660, gid: RENDER };
-        tree.node(format!("dev/dri/{card}"), card_node)?;
-        tree.node(format!("dev/dri/{render}"), render_node)?;
         let by_path = format!("dev/dri/by-path/pci-{}", gpu.bus_id);
         tree.link(format!("{by_path}-card"), format!("../{card}"))?;
         tree.link(format!("{by_path}-render"), format!("../{render}"))?;
     }
-    Ok(())
+    for (path, node) in nodes(gpus) {
+        if tree.node(path, node)? == DeviceNodes::LeftOut {
+            return Ok(DeviceNodes::LeftOut);
+        }
+    }
+    Ok(DeviceNodes::Made)
+}
+
+fn nodes(gpus: &[Gpu]) -> Vec<(String, Node)> {
+    let open = |major, minor| Node { major, minor, mode: 0o666, gid: 0 };
+    let mut nodes: Vec<_> = CONTROL
+        .into_iter()
+        .map(|(name, major, minor)| (format!("dev/{name}"), open(major, minor)))
+        .collect();
+    for gpu in gpus {
+        nodes.push((format!("dev/nvidia{}", gpu.minor), open(NVIDIA, gpu.minor)));
+        let (card, render) = gpu.drm();
+        let drm = |minor, gid| Node { major: DRM, minor, mode: 0o660, gid };
+        nodes.push((format!("dev/dri/{card}"), drm(gpu.index + 1, VIDEO)));
+        nodes.push((format!("dev/dri/{render}"), drm(gpu.index + 128, RENDER)));
+    }
+    nodes
 }

@@ -14,10 +14,12 @@ pub(crate) mod tree;
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::unistd::geteuid;
 use nvidia_oci::elf::Machine;
 
 pub use self::driver::Layout;
@@ -70,7 +72,7 @@ impl Node {
     /// root's rights device nodes are left out, which the answer says.
     ///
     /// # Errors
-    /// The directory holds something else, has a mount below it or cannot be written; more than
+    /// The directory is another user's, holds something else, has a mount below it or cannot be written; more than
     /// 32 GPUs; a version that is not digits and dots; a machine without code to simulate with.
     pub fn write(&self, dir: &Path) -> Result<DeviceNodes> {
         ensure!(self.gpus <= MAX_GPUS, "a node has at most {MAX_GPUS} GPUs, not {}", self.gpus);
@@ -91,12 +93,11 @@ impl Node {
         let gpus = Gpu::all(self.gpus);
         kernel::write(&tree, &gpus, version, machine)?;
         driver::write(&tree, self, &gpus, machine)?;
-        devices::write(&tree, &gpus)?;
         if self.layout == Layout::DriverContainer {
             // gpuop-550 of the corpus: the driver container has nodes of its own as well.
             devices::write(&tree.below(driver::DRIVER_CONTAINER), &gpus)?;
         }
-        Ok(if tree.can_make_nodes() { DeviceNodes::Made } else { DeviceNodes::LeftOut })
+        devices::write(&tree, &gpus)
     }
 }
 
@@ -130,6 +131,8 @@ fn clear(dir: &Path) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?.collect::<io::Result<Vec<_>>>()?,
     };
+    // Another's directory can change under our hands, and root would write wherever its links lead.
+    ensure!(fs::metadata(dir)?.uid() == geteuid().as_raw(), "it belongs to another user");
     if entries.is_empty() {
         return Ok(());
     }

@@ -106,6 +106,17 @@ fn another_directory_is_left_alone() {
 }
 
 #[test]
+fn the_directory_of_another_user_is_left_alone() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(65_534), None).unwrap();
+    let error = Node::new(Layout::Debian, 1).write(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("another user"), "{error}");
+}
+
+#[test]
 fn nonsense_is_refused_before_anything_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("node");

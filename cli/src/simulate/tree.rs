@@ -1,12 +1,15 @@
 //! Writes files below one directory; every path is relative to it and gets its parents.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use nix::unistd::geteuid;
+
+use super::DeviceNodes;
 
 /// A directory that is being filled.
 pub(crate) struct Tree {
@@ -40,12 +43,6 @@ impl Tree {
         &self.root
     }
 
-    /// Device nodes need `CAP_MKNOD`; root is taken to have it.
-    #[expect(clippy::unused_self, reason = "a tree is where nodes are made or not")]
-    pub(crate) fn can_make_nodes(&self) -> bool {
-        geteuid().is_root()
-    }
-
     pub(crate) fn dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = self.root.join(path);
         let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(&path);
@@ -69,18 +66,18 @@ impl Tree {
         symlink(target, &path).with_context(|| format!("cannot make the link {}", path.display()))
     }
 
-    /// A character device; nothing where nodes cannot be made.
-    pub(crate) fn node(&self, path: impl AsRef<Path>, node: Node) -> Result<()> {
+    /// A character device; left out without the right to make one (`CAP_MKNOD`).
+    pub(crate) fn node(&self, path: impl AsRef<Path>, node: Node) -> Result<DeviceNodes> {
         let path = self.place(path)?;
-        if !self.can_make_nodes() {
-            return Ok(());
-        }
         let device = makedev(node.major.into(), node.minor.into());
-        mknod(&path, SFlag::S_IFCHR, Mode::empty(), device)
-            .map_err(std::io::Error::from)
-            .and_then(|()| chown(&path, Some(0), Some(node.gid)))
-            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(node.mode)))
-            .with_context(|| format!("cannot make the device node {}", path.display()))
+        match mknod(&path, SFlag::S_IFCHR, Mode::empty(), device) {
+            Err(Errno::EPERM) => return Ok(DeviceNodes::LeftOut),
+            made => made.map_err(io::Error::from),
+        }
+        .and_then(|()| chown(&path, Some(0), Some(node.gid)))
+        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(node.mode)))
+        .with_context(|| format!("cannot make the device node {}", path.display()))?;
+        Ok(DeviceNodes::Made)
     }
 
     /// A socket that nobody listens on.

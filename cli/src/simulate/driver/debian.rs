@@ -104,13 +104,13 @@ impl Packages<'_> {
         let smi = self.driver.nvidia_smi(gpus)?;
         self.root.file(format!("{CURRENT}/nvidia-smi"), 0o755, smi)?;
         self.link_through("nvidia--nvidia-smi", CURRENT, folder, "nvidia-smi")?;
-        for (name, mode) in PROGRAMS {
+        for name in PROGRAMS {
             let program = self.driver.program(name)?;
             if name == "nvidia-debugdump" {
-                self.root.file(format!("{CURRENT}/{name}"), mode, program)?;
+                self.root.file(format!("{CURRENT}/{name}"), 0o755, program)?;
                 self.link_through(&format!("nvidia--{name}"), CURRENT, folder, name)?;
             } else {
-                self.root.file(format!("{folder}/{name}"), mode, program)?;
+                self.root.file(format!("{folder}/{name}"), 0o755, program)?;
             }
         }
         Ok(())

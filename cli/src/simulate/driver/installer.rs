@@ -79,8 +79,8 @@ fn binaries(
 ) -> Result<()> {
     let folder = directories.binaries;
     root.file(format!("{folder}/nvidia-smi"), 0o755, driver.nvidia_smi(gpus)?)?;
-    for (name, mode) in PROGRAMS {
-        root.file(format!("{folder}/{name}"), mode, driver.program(name)?)?;
+    for name in PROGRAMS {
+        root.file(format!("{folder}/{name}"), 0o755, driver.program(name)?)?;
     }
     if let Some(links) = directories.binary_links {
         for name in ["nvidia-smi", "nvidia-modprobe"] {

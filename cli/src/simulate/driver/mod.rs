@@ -25,13 +25,9 @@ use super::elf;
 use super::gpu::Gpu;
 use super::tree::Tree;
 
-/// Programs of the driver beside nvidia-smi, with their modes (`driver-debian-550.json`).
-const PROGRAMS: [(&str, u32); 4] = [
-    ("nvidia-debugdump", 0o755),
-    ("nvidia-persistenced", 0o755),
-    ("nvidia-cuda-mps-control", 0o755),
-    ("nvidia-modprobe", 0o4755),
-];
+/// Programs of the driver beside nvidia-smi (`driver-debian-550.json`).
+const PROGRAMS: [&str; 4] =
+    ["nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-modprobe"];
 
 /// Writes the driver of `node` and what surrounds it.
 pub(super) fn write(tree: &Tree, node: &Node, gpus: &[Gpu], machine: Machine) -> Result<()> {
