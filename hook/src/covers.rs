@@ -1,5 +1,7 @@
-//! Mounts of the spec, as covers of the root filesystem: what lies at or below one is hidden.
+//! Mounts of the spec, as covers of the root filesystem: what lies at or below one is hidden. A
+//! person is told what was left out for that, one line a mount.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use nvidia_oci::SpecMount;
@@ -7,16 +9,23 @@ use nvidia_oci::SpecMount;
 use crate::Rootfs;
 
 /// A mount, at its resolved place.
-#[derive(Clone, Debug)]
-pub(crate) struct Cover {
-    pub place: PathBuf,
+#[derive(Debug)]
+struct Cover {
+    place: PathBuf,
     /// Whether it shows files of the host, such as a volume.
-    pub bind: bool,
+    bind: bool,
+    /// What was left out below it.
+    hidden: Vec<PathBuf>,
+    /// Mount points that runc makes in it.
+    held: Vec<PathBuf>,
 }
 
-/// The mounts of a spec.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Covers(Vec<Cover>);
+/// The mounts of a spec, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Covers {
+    covers: Vec<Cover>,
+    by_place: HashMap<PathBuf, usize>,
+}
 
 impl Covers {
     /// Resolves the destinations as runc does, in the root filesystem.
@@ -28,17 +37,76 @@ impl Covers {
                 .unwrap_or_else(|_| Path::new("/").join(mount.destination)),
             bind: mount.kind == Some("bind")
                 || mount.options.iter().any(|&option| option == "bind" || option == "rbind"),
+            hidden: Vec::new(),
+            held: Vec::new(),
         };
-        Self(mounts.iter().map(cover).collect())
+        let covers: Vec<Cover> = mounts.iter().map(cover).collect();
+        let by_place =
+            covers.iter().enumerate().map(|(index, cover)| (cover.place.clone(), index)).collect();
+        Self { covers, by_place }
     }
 
-    /// The mount that hides `place`.
-    pub(crate) fn hiding(&self, place: &Path) -> Option<&Cover> {
-        self.0.iter().find(|cover| place.starts_with(&cover.place))
+    /// Where each mount of the spec lies.
+    pub(crate) fn places(&self) -> Vec<PathBuf> {
+        self.covers.iter().map(|cover| cover.place.clone()).collect()
     }
 
-    /// The mount in which a mount point at `place` lies.
-    pub(crate) fn holding(&self, place: &Path) -> Option<&Cover> {
-        self.0.iter().find(|cover| place != cover.place && place.starts_with(&cover.place))
+    /// Whether a mount hides `place`.
+    pub(crate) fn hide(&self, place: &Path) -> bool {
+        place.ancestors().any(|path| self.by_place.contains_key(path))
     }
+
+    /// The same; `path` is then left out, and that is noted.
+    pub(crate) fn leave_out(&mut self, place: &Path, path: &Path) -> bool {
+        let cover = self.find(place.ancestors());
+        let hidden = cover.is_some();
+        cover.into_iter().for_each(|cover| cover.hidden.push(path.to_owned()));
+        hidden
+    }
+
+    /// Whether the mount point `place` lies in a mount, where it is runc that makes it. In files
+    /// of the host that is noted.
+    pub(crate) fn hold(&mut self, place: &Path) -> bool {
+        let cover = self.find(place.ancestors().skip(1));
+        let held = cover.is_some();
+        if let Some(cover) = cover.filter(|cover| cover.bind) {
+            cover.held.push(place.to_owned());
+        }
+        held
+    }
+
+    fn find<'a>(&mut self, mut paths: impl Iterator<Item = &'a Path>) -> Option<&mut Cover> {
+        let index = paths.find_map(|path| self.by_place.get(path).copied())?;
+        self.covers.get_mut(index)
+    }
+
+    /// What a person should know.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for cover in &self.covers {
+            let place = cover.place.display();
+            if let Some(paths) = some(&cover.hidden) {
+                warnings.push(format!("left out, as the mount at {place} would hide it: {paths}"));
+            }
+            if let Some(paths) = some(&cover.held) {
+                warnings
+                    .push(format!("runc will make mount points in the mount at {place}: {paths}"));
+            }
+        }
+        warnings
+    }
+}
+
+/// The paths, shortened to what a line of a log can hold.
+fn some(paths: &[PathBuf]) -> Option<String> {
+    const SHOWN: usize = 3;
+    let (first, rest) = paths.split_first()?;
+    let mut line = first.display().to_string();
+    for path in rest.iter().take(SHOWN - 1) {
+        line.push_str(&format!(", {}", path.display()));
+    }
+    if paths.len() > SHOWN {
+        line.push_str(&format!(" and {} more", paths.len() - SHOWN));
+    }
+    Some(line)
 }

@@ -55,15 +55,22 @@ impl Attributes {
 #[derive(Debug)]
 pub(crate) struct Directory {
     fd: OwnedFd,
+    /// Whether nobody else looks at it yet, so that a free name can be taken directly.
+    own: bool,
 }
 
 impl Directory {
     pub(crate) fn held(fd: OwnedFd) -> Self {
-        Self { fd }
+        Self { fd, own: false }
+    }
+
+    /// The same, of a tree that is still ours alone.
+    pub(crate) fn into_own(self) -> Self {
+        Self { own: true, ..self }
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { fd: self.fd.try_clone()? })
+        Ok(Self { fd: self.fd.try_clone()?, own: self.own })
     }
 
     /// Puts a regular file at `name` in place of what is there.
@@ -98,10 +105,14 @@ impl Directory {
 
     /// Makes the directory `name`; that another process made it meanwhile is fine.
     pub(crate) fn make_directory(&self, name: &OsStr, attributes: &Attributes) -> io::Result<()> {
-        let made = self.temporary(|temporary| {
-            mkdirat(&self.fd, temporary, Mode::S_IRWXU)?;
-            self.subdirectory(temporary)?.set_attributes(attributes)
-        })?;
+        let make = |name: &OsStr| {
+            mkdirat(&self.fd, name, Mode::S_IRWXU)?;
+            self.subdirectory(name)?.set_attributes(attributes)
+        };
+        if self.own {
+            return make(name);
+        }
+        let made = self.temporary(make)?;
         let renamed = rustix::fs::renameat_with(
             &self.fd,
             &made,
@@ -175,6 +186,12 @@ impl Directory {
 
     /// Makes something by a temporary name and renames it to `name`.
     fn put(&self, name: &OsStr, make: impl Fn(&OsStr) -> io::Result<()>) -> io::Result<()> {
+        if self.own {
+            match make(name) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                answer => return answer,
+            }
+        }
         let temporary = self.temporary(make)?;
         renameat(&self.fd, temporary.as_os_str(), &self.fd, name).map_err(|error| {
             self.discard(&temporary);

@@ -84,7 +84,7 @@ fn drop_stale(target: &Target<'_>, cache: &mut Cache, fixups: &Fixups) {
         match place_of(parent) {
             Some(parent) if ours.contains(&parent) => {
                 let place = parent.join(name);
-                target.covers().hiding(&place).is_some() || view.metadata(&place).is_ok()
+                target.covers().hide(&place) || view.metadata(&place).is_ok()
             }
             _ => true,
         }

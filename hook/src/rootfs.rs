@@ -107,11 +107,7 @@ impl Rootfs {
     /// # Errors
     /// A component but the last is no directory, or there are more than 40 links.
     pub fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        if is_plain(path) && self.resolve(path, OFlag::O_PATH, Links::Refuse).is_ok() {
-            return Ok(path.to_owned());
-        }
-        let mut pending = components_reversed(path);
-        let mut done = PathBuf::from("/");
+        let (mut done, mut pending) = self.without_links(path);
         let mut links = 0;
         while let Some(name) = pending.pop() {
             if name == ".." {
@@ -137,6 +133,19 @@ impl Rootfs {
             }
         }
         Ok(done)
+    }
+
+    /// The longest start of `path` on which the kernel meets no link, and the rest, reversed.
+    fn without_links(&self, path: &Path) -> (PathBuf, Vec<OsString>) {
+        let plain = path.is_absolute() && !path.components().any(|c| c == Component::ParentDir);
+        let start = path
+            .ancestors()
+            .filter(|_| plain)
+            .find(|start| self.resolve(start, OFlag::O_PATH, Links::Refuse).is_ok());
+        match start.and_then(|start| Some((start, path.strip_prefix(start).ok()?))) {
+            Some((start, rest)) => (start.to_owned(), components_reversed(rest)),
+            None => (PathBuf::from("/"), components_reversed(path)),
+        }
     }
 
     /// The directory `path`, which is [canonical](Self::canonical): no link is followed.
@@ -173,11 +182,6 @@ pub(crate) fn refusal(code: Code, path: &Path) -> impl FnOnce(io::Error) -> Erro
         }
         _ => Error::caused(code, format!("{} in the root filesystem", path.display()), error),
     }
-}
-
-/// Whether `path` has no component that means another one.
-fn is_plain(path: &Path) -> bool {
-    path.is_absolute() && !path.components().any(|c| c == Component::ParentDir)
 }
 
 fn components_reversed(path: &Path) -> Vec<OsString> {

@@ -5,6 +5,7 @@
 //! following any link. Directories that a layer shares with the image get the image's attributes,
 //! since those of the topmost layer are what the container sees.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::fs::Metadata;
 use std::io;
@@ -32,7 +33,7 @@ pub(crate) struct Upper {
 }
 
 /// The tree that a path is written in.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tree {
     Front,
     Upper,
@@ -49,17 +50,16 @@ pub(crate) struct Target<'a> {
     upper: Option<Upper>,
     owner: Owner,
     covers: Covers,
-    /// Directories whose times are set when all is written.
-    made: Vec<(Directory, Attributes)>,
-    pub warnings: Vec<String>,
+    /// Directories made here; their times are set when all is written.
+    made: BTreeMap<(Tree, PathBuf), (Directory, Attributes)>,
 }
 
 impl<'a> Target<'a> {
     /// Writes into the root filesystem itself.
     pub(crate) fn in_place(view: &'a Rootfs, owner: Owner, covers: Covers) -> Result<Self> {
         let front = view.try_clone().map_err(refusal(Code::FixupFailed, Path::new("/")))?;
-        let (made, warnings) = (Vec::new(), Vec::new());
-        Ok(Self { view, front, fresh: false, upper: None, owner, covers, made, warnings })
+        let made = BTreeMap::new();
+        Ok(Self { view, front, fresh: false, upper: None, owner, covers, made })
     }
 
     /// Writes into `layer`, an empty directory.
@@ -75,13 +75,12 @@ impl<'a> Target<'a> {
             .directory(root)
             .and_then(|seen| seen.attributes())
             .and_then(|attributes| {
-                let directory = layer.directory(root)?;
+                let directory = layer.directory(root)?.into_own();
                 directory.set_attributes(&attributes)?;
-                Ok(vec![(directory, attributes)])
+                Ok(BTreeMap::from([((Tree::Front, root.to_owned()), (directory, attributes))]))
             })
             .map_err(refusal(Code::FixupFailed, root))?;
-        let warnings = Vec::new();
-        Ok(Self { view, front: layer, fresh: true, upper, owner, covers, made, warnings })
+        Ok(Self { view, front: layer, fresh: true, upper, owner, covers, made })
     }
 
     pub(crate) fn view(&self) -> &Rootfs {
@@ -90,6 +89,10 @@ impl<'a> Target<'a> {
 
     pub(crate) fn covers(&self) -> &Covers {
         &self.covers
+    }
+
+    pub(crate) fn covers_mut(&mut self) -> &mut Covers {
+        &mut self.covers
     }
 
     /// Whether what is at `place` may be ours, of an earlier start: everywhere but in a fresh layer.
@@ -106,12 +109,8 @@ impl<'a> Target<'a> {
         };
         let parent = self.view.canonical(parent).map_err(refusal(Code::FixupFailed, path))?;
         let place = parent.join(name);
-        if let Some(cover) = self.covers.hiding(&place) {
-            let (path, cover) = (path.display(), cover.place.display());
-            self.warnings.push(format!("{path} was left out: the mount at {cover} would hide it"));
-            return Ok(None);
-        }
-        Ok(Some(place))
+        let hidden = self.covers.leave_out(&place, path);
+        Ok((!hidden).then_some(place))
     }
 
     /// Puts a file at a [place](Self::place), with owner and permissions of a file that it takes
@@ -146,6 +145,12 @@ impl<'a> Target<'a> {
         self.put(place, |directory, name| directory.put_link(name, target, owner))
     }
 
+    /// Puts an empty file at a [place](Self::place) where nothing is.
+    pub(crate) fn put_empty_file(&mut self, place: &Path) -> Result<()> {
+        let owner = self.owner;
+        self.put(place, |directory, name| directory.put_file(name, b"", owner, NEW_FILE))
+    }
+
     /// Makes the directory at `place` with its parents.
     pub(crate) fn make_directory(&mut self, place: &Path) -> Result<()> {
         self.tree(place)
@@ -156,10 +161,10 @@ impl<'a> Target<'a> {
 
     /// Sets the times of the directories that the image has too, and says what was left out.
     pub(crate) fn finish(self) -> Result<Vec<String>> {
-        for (directory, attributes) in self.made {
-            directory.set_times(&attributes).map_err(refusal(Code::FixupFailed, Path::new("/")))?;
+        for (directory, attributes) in self.made.values() {
+            directory.set_times(attributes).map_err(refusal(Code::FixupFailed, Path::new("/")))?;
         }
-        Ok(self.warnings)
+        Ok(self.covers.warnings())
     }
 
     /// What the container would see at `place`, if anything.
@@ -186,6 +191,9 @@ impl<'a> Target<'a> {
     }
 
     fn directory(&mut self, path: &Path, tree: Tree) -> io::Result<Directory> {
+        if let Some((directory, _)) = self.made.get(&(tree, path.to_owned())) {
+            return directory.try_clone();
+        }
         let out = self.out(tree);
         let whiteout = match out.directory(path) {
             Ok(directory) => return Ok(directory),
@@ -210,9 +218,13 @@ impl<'a> Target<'a> {
             attributes.xattrs.push((self.note("opaque").to_owned(), b"y".to_vec()));
         }
         parent.make_directory(name, &attributes)?;
-        let directory = self.out(tree).directory(path)?;
-        self.made.push((directory.try_clone()?, attributes));
-        Ok(directory)
+        let mut directory = self.out(tree).directory(path)?;
+        if self.fresh && tree == Tree::Front {
+            directory = directory.into_own();
+        }
+        let answer = directory.try_clone()?;
+        self.made.insert((tree, path.to_owned()), (directory, attributes));
+        Ok(answer)
     }
 
     fn out(&self, tree: Tree) -> &Rootfs {
