@@ -75,7 +75,9 @@ pub(super) fn firmware(place: &Place, version: &str) -> Vec<DriverFile> {
     if custom.starts_with('/') {
         dirs.push(PathBuf::from(custom));
     }
-    let standard = Path::new("/lib/firmware");
+    let [standard, merged] = ["/lib/firmware", "/usr/lib/firmware"].map(Path::new);
+    // A driver root of merged-/usr packages need not have the link /lib.
+    let standard = if place.tree.exists(standard) { standard } else { merged };
     for dir in [standard.join("updates"), standard.to_owned()] {
         // Nothing but a release would be a second search of the same directory.
         if !release.is_empty() && !release.contains('/') {
