@@ -49,8 +49,13 @@ impl Host {
     /// # Errors
     /// `NotFound` if a component is missing, `FilesystemLoop` (as `Other`) after 40 links.
     pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.resolve_in(Path::new("/"), path)
+    }
+
+    /// As [`Self::resolve`], for `path` below `dir`, which is resolved already.
+    pub fn resolve_in(&self, dir: &Path, path: &Path) -> io::Result<PathBuf> {
         let mut todo: Vec<OsString> = components_reversed(path);
-        let mut done = PathBuf::from("/");
+        let mut done = dir.to_owned();
         let mut links = 0;
         while let Some(name) = todo.pop() {
             if name == ".." {

@@ -1,7 +1,9 @@
 //! Programs, firmware and sockets of the driver.
 
+use std::fs::{self, FileType};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use super::{DriverFile, FileKind, host_name};
 use crate::Host;
@@ -30,37 +32,50 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// How the host names the file `path` of the driver root. The path as it was found, if the
-    /// host follows its links to the same file; where an absolute link would lead out of the
-    /// driver root, the file itself.
-    pub(super) fn source(&self, path: &Path) -> Option<PathBuf> {
-        let resolved = host_name(self.root, &self.tree.resolve(path).ok()?);
-        let named = host_name(self.root, path);
-        let same = self.host.resolve(&named).ok() == self.host.resolve(&resolved).ok();
-        Some(if same { named } else { resolved })
+    /// How the host names the file `path` of the driver root, which is at `resolved`. The path as
+    /// it was found, if the host follows its links to the same file; where an absolute link would
+    /// lead out of the driver root, the file itself.
+    fn source(&self, path: &Path, resolved: &Path) -> PathBuf {
+        let (named, resolved) = (host_name(self.root, path), host_name(self.root, resolved));
+        let same = self.root == Path::new("/")
+            || self.host.resolve(&named).ok() == self.host.resolve(&resolved).ok();
+        if same { named } else { resolved }
+    }
+
+    /// Those of `paths` that are directories of the driver root.
+    pub(super) fn dirs(&self, paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Vec<Dir> {
+        let dir = |named: PathBuf| {
+            let resolved = self.tree.resolve(&named).ok()?;
+            Some(Dir { named, resolved })
+        };
+        paths.into_iter().map(Into::into).filter_map(dir).collect()
     }
 
     /// The first of `dirs` that has a regular file `name`, as a file for containers; its
     /// destination is the path in the driver root.
-    pub(super) fn first<'d>(
-        &self,
-        kind: FileKind,
-        dirs: impl IntoIterator<Item = &'d Path>,
-        name: &str,
-    ) -> Option<DriverFile> {
-        let path = dirs.into_iter().map(|dir| dir.join(name)).find(|path| {
-            self.tree.metadata(path).is_ok_and(|metadata| {
-                let executable = metadata.permissions().mode() & 0o111 != 0;
-                metadata.is_file() && (executable || kind != FileKind::Binary)
-            })
-        })?;
-        Some(DriverFile { kind, source: self.source(&path)?, destination: path })
+    pub(super) fn first(&self, kind: FileKind, dirs: &[Dir], name: &str) -> Option<DriverFile> {
+        dirs.iter().find_map(|dir| {
+            let resolved = self.tree.resolve_in(&dir.resolved, Path::new(name)).ok()?;
+            let metadata = fs::symlink_metadata(self.tree.join(&resolved)).ok()?;
+            let executable = metadata.permissions().mode() & 0o111 != 0;
+            if !metadata.is_file() || (kind == FileKind::Binary && !executable) {
+                return None;
+            }
+            let path = dir.named.join(name);
+            Some(DriverFile { kind, source: self.source(&path, &resolved), destination: path })
+        })
     }
 }
 
+/// A directory of the driver root: as it is called, and links resolved.
+pub(super) struct Dir {
+    named: PathBuf,
+    resolved: PathBuf,
+}
+
 pub(super) fn binaries(place: &Place) -> Vec<DriverFile> {
-    let dirs = BINARY_DIRS.map(Path::new);
-    BINARIES.iter().filter_map(|name| place.first(FileKind::Binary, dirs, name)).collect()
+    let dirs = place.dirs(BINARY_DIRS);
+    BINARIES.iter().filter_map(|name| place.first(FileKind::Binary, &dirs, name)).collect()
 }
 
 /// GSP firmware of `version`, wherever the kernel's firmware loader would look for it.
@@ -85,13 +100,13 @@ pub(super) fn firmware(place: &Place, version: &str) -> Vec<DriverFile> {
         }
         dirs.push(dir);
     }
+    let dirs = dirs.into_iter().map(|dir| dir.join("nvidia").join(version));
     let mut files: Vec<DriverFile> = Vec::new();
-    for dir in dirs {
-        let dir = dir.join("nvidia").join(version);
-        for name in place.tree.read_dir(&dir).unwrap_or_default() {
+    for dir in place.dirs(dirs) {
+        for name in place.tree.read_dir(&dir.resolved).unwrap_or_default() {
             let name = name.to_string_lossy();
             if name.starts_with("gsp") && name.ends_with(".bin") {
-                files.extend(place.first(FileKind::Firmware, [dir.as_path()], &name));
+                files.extend(place.first(FileKind::Firmware, slice::from_ref(&dir), &name));
             }
         }
     }
@@ -105,20 +120,27 @@ pub(super) fn sockets(place: &Place) -> Vec<DriverFile> {
         .iter()
         .filter_map(|name| socket(place, name).or_else(|| socket(&on_host, name)))
         .collect();
-    let mps = Path::new(MPS_DIR);
-    let mps_dir = |place: &Place| {
-        let metadata = place.tree.metadata(mps).ok()?;
-        let source = metadata.is_dir().then(|| place.source(mps)).flatten()?;
-        Some(DriverFile { kind: FileKind::Socket, source, destination: mps.to_owned() })
-    };
     files.extend(mps_dir(place).or_else(|| mps_dir(&on_host)));
     files
 }
 
 fn socket(place: &Place, name: &str) -> Option<DriverFile> {
-    let path = ["/run", "/var/run"]
-        .map(|dir| Path::new(dir).join(name))
-        .into_iter()
-        .find(|path| place.tree.metadata(path).is_ok_and(|found| found.file_type().is_socket()))?;
-    Some(DriverFile { kind: FileKind::Socket, source: place.source(&path)?, destination: path })
+    ["/run", "/var/run"].iter().find_map(|dir| {
+        let path = Path::new(dir).join(name);
+        daemon(place, path, |kind| kind.is_socket())
+    })
+}
+
+fn mps_dir(place: &Place) -> Option<DriverFile> {
+    daemon(place, PathBuf::from(MPS_DIR), |kind| kind.is_dir())
+}
+
+fn daemon(place: &Place, path: PathBuf, is: impl Fn(FileType) -> bool) -> Option<DriverFile> {
+    let resolved = place.tree.resolve(&path).ok()?;
+    let kind = fs::symlink_metadata(place.tree.join(&resolved)).ok()?.file_type();
+    is(kind).then(|| DriverFile {
+        kind: FileKind::Socket,
+        source: place.source(&path, &resolved),
+        destination: path,
+    })
 }

@@ -48,11 +48,13 @@ const X_MODULE_DIRS: [&str; 5] = [
 
 /// JSON and other data files.
 pub(super) fn data(place: &Place) -> Vec<DriverFile> {
+    let usual = place.dirs(DATA_DIRS);
+    // GKE has vulkan's files at the top of its driver root.
+    let vulkan = place.dirs(DATA_DIRS.iter().chain(&["/"]));
     let mut files = Vec::new();
     for (name, container_dir) in DATA {
-        // GKE has vulkan's files at the top of its driver root.
-        let dirs = DATA_DIRS.iter().chain(name.starts_with("vulkan/").then_some(&"/"));
-        let file = place.first(FileKind::Data, dirs.map(Path::new), name);
+        let dirs = if name.starts_with("vulkan/") { &vulkan } else { &usual };
+        let file = place.first(FileKind::Data, dirs, name);
         files.extend(
             file.map(|file| DriverFile {
                 destination: Path::new(container_dir).join(name),
@@ -76,7 +78,8 @@ pub(super) fn modules(
     for dir in X_DIRS {
         dirs.extend(X_MODULE_DIRS.map(|module| Path::new(dir).join(module)));
     }
-    let first = |name: &str| place.first(FileKind::Module, dirs.iter().map(PathBuf::as_path), name);
+    let dirs = place.dirs(dirs);
+    let first = |name: &str| place.first(FileKind::Module, &dirs, name);
     let server = format!("libglxserver_nvidia.so.{version}");
     let (driver, server) = (first("nvidia_drv.so"), first(&server));
     let link = server.as_ref().and_then(|file| {

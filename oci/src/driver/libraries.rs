@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::root::{cached_dirs, search_dirs};
@@ -108,11 +109,10 @@ impl Dirs {
                     || is_external(name)
             });
             let vdpau = dir.vdpau.iter().filter(|name| in_driver_dir && has_suffix(name, &suffix));
-            let paths = names
-                .map(|name| dir.path.join(name))
-                .chain(vdpau.map(|name| dir.path.join("vdpau").join(name)));
+            let paths =
+                names.map(PathBuf::from).chain(vdpau.map(|name| Path::new("vdpau").join(name)));
             for path in paths {
-                let Ok(path) = tree.resolve(&path) else {
+                let Ok(path) = tree.resolve_in(&dir.path, &path) else {
                     continue;
                 };
                 if !seen.insert(path.clone()) {
@@ -136,6 +136,7 @@ impl Dirs {
         let names = |path: &Path| {
             self.0.iter().find(|dir| dir.path == path).map_or(&[][..], |dir| dir.names.as_slice())
         };
+        libraries.sort_by(|a, b| a.path.cmp(&b.path));
         for library in &mut libraries {
             let dir = library.path.parent().unwrap_or(Path::new("/"));
             library.links = links(library, names(dir), version);
@@ -155,11 +156,14 @@ impl Dir {
 }
 
 impl Library {
+    /// Reads the library `path`, whose links are resolved.
     fn read(tree: &Host, path: &Path) -> Result<Self, ElfError> {
-        if !tree.metadata(path)?.is_file() {
+        let real = tree.join(path);
+        // Opening a pipe would wait for its other end.
+        if !fs::symlink_metadata(&real)?.is_file() {
             return Err(ElfError::NotElf);
         }
-        let elf = Elf::read(&mut tree.open(path)?)?;
+        let elf = Elf::read(&mut File::open(&real)?)?;
         if elf.kind != ObjectKind::Shared {
             return Err(ElfError::Damaged("no shared library"));
         }

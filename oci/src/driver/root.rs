@@ -59,16 +59,12 @@ pub(crate) fn find_root(host: &Host, config: &Config, version: Option<&str>) -> 
 }
 
 fn holds_driver(tree: &Host, version: Option<&str>) -> bool {
-    let suffix = version.unwrap_or("1");
-    let in_dirs = search_dirs(tree).into_iter().any(|dir| {
-        LIBRARIES.iter().any(|library| tree.exists(&dir.join(format!("{library}{suffix}"))))
-    });
-    in_dirs
-        || cached_dirs(tree).is_ok_and(|dirs| {
-            dirs.into_iter().any(|dir| {
-                LIBRARIES.iter().any(|library| tree.exists(&dir.join(format!("{library}{suffix}"))))
-            })
-        })
+    let names = LIBRARIES.map(|library| format!("{library}{}", version.unwrap_or("1")));
+    let in_any = |dirs: Vec<PathBuf>| {
+        dirs.iter()
+            .any(|dir| names.iter().any(|name| tree.resolve_in(dir, Path::new(name)).is_ok()))
+    };
+    in_any(search_dirs(tree)) || cached_dirs(tree).is_ok_and(in_any)
 }
 
 /// Those directories of libraries that are there, links resolved, each once.
