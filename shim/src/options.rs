@@ -62,16 +62,10 @@ pub(crate) fn translate(any: Option<&Any>, cgroups_path: Option<&str>) -> Transl
     if let Err(error) = read {
         let what = format!("the runtime's options, {name}");
         translation.broken = Some(Error::caused(Code::OptionsUnreadable, what, error));
-        return translation;
+        translation.runc.systemd_cgroup = is_systemd(cgroups_path);
     }
-    let dropped = binary::leads_back(&translation.runc.binary_name);
-    if dropped {
-        translation.warnings.push(format!(
-            "BinaryName {} leads back to a runtime of NVIDIA's or to this one and is left out",
-            translation.runc.binary_name
-        ));
-        translation.runc.binary_name.clear();
-    }
+    let dropped = translation.drop_binary();
+    // runc's own options pass, even those that only the inner shim can read.
     if dropped || name != RUNC {
         translation.send_runc();
     }
@@ -111,6 +105,17 @@ impl Translation {
         self.runc = linux_runc_options(value)?;
         self.runc.systemd_cgroup = is_systemd(cgroups_path);
         Ok(())
+    }
+
+    /// Leaves out a `BinaryName` that leads back to us.
+    fn drop_binary(&mut self) -> bool {
+        let dropped = binary::leads_back(&self.runc.binary_name);
+        if dropped {
+            let name = std::mem::take(&mut self.runc.binary_name);
+            let what = "leads back to a runtime of NVIDIA's or to this one and is left out";
+            self.warnings.push(format!("BinaryName {name} {what}"));
+        }
+        dropped
     }
 
     fn send_runc(&mut self) {
@@ -193,3 +198,6 @@ pub(crate) fn cgroups_path(config_json: &[u8]) -> Option<String> {
     // A spec that cannot be read is not for us to complain about here.
     serde_json::from_slice::<Spec>(config_json).ok()?.linux?.cgroups_path
 }
+
+#[cfg(test)]
+mod tests;
