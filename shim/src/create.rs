@@ -2,7 +2,9 @@
 //! bundle and root filesystem prepared by the [worker](crate::worker), or is refused; and the
 //! runtime's options become those that the inner shim reads.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +21,9 @@ use crate::worker::{Answer, Job, Mount, Worker};
 
 /// The variable whose bare name makes an unreadable spec one that asks.
 const MARK: &[u8] = b"NVIDIA_VISIBLE_DEVICES";
+const CONFIG: &str = "config.json";
+/// How the names of files begin that become [`CONFIG`] when they are whole.
+const HALF_WRITTEN: &[u8] = b".config.json.";
 /// How long a worker may take where the caller has more time.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// What is left of the caller's time for the inner shim and runc.
@@ -206,12 +211,18 @@ fn replace(rootfs: &mut Vec<ProtoMount>, mounts: Vec<Mount>) {
     }));
 }
 
-/// A worker that was killed may have been about to answer, the bundle written: it is as it was
-/// before the container is refused.
+/// A worker that was killed may have been about to write the bundle, or to answer that it did: the
+/// bundle is as it was before its container is refused.
 fn restore(bundle: &Path, spec: &[u8]) {
-    let config = bundle.join("config.json");
+    let config = bundle.join(CONFIG);
     if fs::read(&config).is_ok_and(|now| now != spec) && fs::write(&config, spec).is_err() {
         log::error!("{} could not be restored", config.display());
+    }
+    let half_written = |name: &OsStr| name.as_bytes().starts_with(HALF_WRITTEN);
+    for entry in fs::read_dir(bundle).into_iter().flatten().flatten() {
+        if half_written(&entry.file_name()) && fs::remove_file(entry.path()).is_err() {
+            log::warn!("{} stays", entry.path().display());
+        }
     }
 }
 
@@ -220,3 +231,6 @@ fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
+
+#[cfg(test)]
+mod tests;
