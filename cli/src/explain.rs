@@ -123,6 +123,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn print(output: Output, question: &Question, answer: &Explanation) -> anyhow::Result<()> {
     let text = match (output, &answer.message) {
         (Output::Json, _) => format!("{}\n", serde_json::to_string_pretty(answer)?).into_bytes(),
+        // Of a spec that is not JSON there is nothing to report.
+        (Output::Report, Some(message)) if answer.spec.is_null() => {
+            format!("refused   {message}\n").into_bytes()
+        }
         (Output::Report, Some(message)) => {
             format!("refused   {message}\n{}", answer.report).into_bytes()
         }
