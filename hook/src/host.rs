@@ -5,9 +5,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
@@ -16,16 +14,13 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchownat, symlinkat, unlinkat};
 use nvidia_oci::{Code, Error, Host, MissingNode, Need, Result};
 use rustix::fs::{RenameFlags, renameat_with};
 
-use crate::modprobe;
+use crate::{modprobe, wake};
 
 /// Majors below are the kernel's own memory, terminals and disks: none is ever a GPU's.
 const LOWEST_MAJOR: u32 = 10;
 
 /// For a look at what a name stands for, whatever it is.
-const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
-
-/// The driver initialises a GPU when it is first opened: seconds on large machines.
-const WAKE: Duration = Duration::from_secs(15);
+pub(crate) const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 /// Makes what [`nvidia_oci::needs`] found wanting.
 ///
@@ -35,7 +30,7 @@ const WAKE: Duration = Duration::from_secs(15);
 pub fn satisfy(host: &Host, need: &Need) -> Result<()> {
     match need {
         Need::Module(name) => modprobe::load(host, name),
-        Need::Wake { minor, major } => wake(host, *major, *minor),
+        Need::Wake { minor, major } => wake::gpu(host, *major, *minor),
     }
 }
 
@@ -107,7 +102,7 @@ fn expect(there: &Metadata, node: &MissingNode) -> io::Result<()> {
     Err(io::Error::other(format!("something that is not device {major}:{minor} has its name")))
 }
 
-fn is_device(there: &Metadata, major: u32, minor: u32) -> bool {
+pub(crate) fn is_device(there: &Metadata, major: u32, minor: u32) -> bool {
     there.file_type().is_char_device() && there.rdev() == makedev(major.into(), minor.into())
 }
 
@@ -126,36 +121,6 @@ fn link_by_number(dev: &OwnedFd, below: &Path, major: u32, minor: u32) -> io::Re
     Ok(renameat(&char, temporary.as_str(), &char, name.as_str())?)
 }
 
-/// Opens the node of a GPU once, so that the driver reads its UUID.
-fn wake(host: &Host, major: u32, minor: u32) -> Result<()> {
-    let path = PathBuf::from(format!("/dev/nvidia{minor}"));
-    let failed = |error: io::Error| {
-        let what = format!("{} cannot be opened to learn the GPU's UUID", path.display());
-        Error::caused(Code::UuidUnknown, what, error)
-    };
-    let dev = open_dev(host, Path::new("/dev")).map_err(failed)?;
-    let name = format!("nvidia{minor}");
-    let node = look(&dev, OsStr::new(&name)).map_err(failed)?;
-    let node = node.ok_or_else(|| failed(Errno::ENOENT.into()))?;
-    if !is_device(&node, major, minor) {
-        return Err(failed(io::Error::other(format!("not device {major}:{minor}"))));
-    }
-    // A driver that hangs must not take the caller along: the thread is left behind and ends
-    // with the process, a short worker.
-    let (answer, answered) = mpsc::channel();
-    std::thread::spawn(move || {
-        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
-        let opened = openat(&dev, name.as_str(), flags, Mode::empty()).map(drop);
-        if answer.send(opened).is_err() {
-            log::debug!("a GPU node was opened after the deadline");
-        }
-    });
-    match answered.recv_timeout(WAKE) {
-        Ok(opened) => opened.map_err(|error| failed(error.into())),
-        Err(_) => Err(failed(Errno::ETIMEDOUT.into())),
-    }
-}
-
 /// The directory `dev` in a node's path, what follows it, and the node's own name.
 fn split(path: &Path) -> Option<(&Path, &Path, &OsStr)> {
     let is_dev = |path: &&Path| path.file_name().is_some_and(|name| name == "dev");
@@ -164,7 +129,7 @@ fn split(path: &Path) -> Option<(&Path, &Path, &OsStr)> {
 }
 
 /// A host's directory of devices: its path may hold links, as a driver root does.
-fn open_dev(host: &Host, dev: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_dev(host: &Host, dev: &Path) -> io::Result<OwnedFd> {
     let dev = host.join(&host.resolve(dev)?);
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     Ok(nix::fcntl::open(&dev, flags, Mode::empty())?)
@@ -196,7 +161,7 @@ fn directory(dev: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(openat2(dev, path, how)?)
 }
 
-fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Metadata>> {
+pub(crate) fn look(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Metadata>> {
     match openat(directory, name, HANDLE, Mode::empty()) {
         Ok(seen) => Ok(Some(File::from(seen).metadata()?)),
         Err(Errno::ENOENT) => Ok(None),
@@ -293,17 +258,5 @@ mod tests {
             assert!(makers.into_iter().any(|maker| maker.join().unwrap()));
         });
         assert_eq!(fs::read_dir(dir.path().join("dev")).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn waking_opens_the_right_device_only() {
-        let (_dir, host) = host();
-        let wake = |minor| satisfy(&host, &Need::Wake { major: 195, minor }).unwrap_err();
-        assert!(wake(0).to_string().contains("/dev/nvidia0"));
-        make_node(&host, &node("/dev/nvidia1", 2)).unwrap();
-        assert!(wake(1).to_string().contains("not device 195:1"));
-        // No driver here: the device is opened, and answers so.
-        make_node(&host, &node("/dev/nvidia2", 2)).unwrap();
-        assert!(wake(2).to_string().contains("No such device or address"));
     }
 }

@@ -25,6 +25,7 @@ mod musl;
 mod overlay;
 mod rootfs;
 mod target;
+mod wake;
 
 pub use image::facts;
 pub use layer::{Look, Prepared, RootfsMount};
