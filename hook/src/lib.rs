@@ -26,7 +26,9 @@ mod overlay;
 mod rootfs;
 mod target;
 mod wake;
+mod way;
 
 pub use image::facts;
-pub use layer::{Look, Prepared, RootfsMount};
+pub use layer::{Look, Prepared};
 pub use rootfs::Rootfs;
+pub use way::RootfsMount;

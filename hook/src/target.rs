@@ -30,6 +30,8 @@ pub(crate) struct Upper {
     pub rootfs: Rootfs,
     /// Whether overlayfs keeps its notes in `user.overlay.*`.
     pub userxattr: bool,
+    /// Who owns what is new in it.
+    pub owner: Owner,
 }
 
 /// The tree that a path is written in.
@@ -116,13 +118,14 @@ impl<'a> Target<'a> {
     /// Puts a file at a [place](Self::place), with owner and permissions of a file that it takes
     /// the place of.
     pub(crate) fn put_file(&mut self, place: &Path, bytes: &[u8]) -> Result<()> {
-        let (owner, mode) = match self.seen(place)? {
-            Some(old) if old.is_file() => {
-                (Owner { uid: old.uid(), gid: old.gid() }, old.mode() & PERMISSIONS)
-            }
-            _ => (self.owner, NEW_FILE),
-        };
-        self.put(place, |directory, name| directory.put_file(name, bytes, owner, mode))
+        let old = self
+            .seen(place)?
+            .filter(Metadata::is_file)
+            .map(|old| (Owner { uid: old.uid(), gid: old.gid() }, old.mode() & PERMISSIONS));
+        self.put(place, |directory, name, owner| {
+            let (owner, mode) = old.unwrap_or((owner, NEW_FILE));
+            directory.put_file(name, bytes, owner, mode)
+        })
     }
 
     /// Puts a symbolic link at a [place](Self::place), unless the same is there.
@@ -141,14 +144,12 @@ impl<'a> Target<'a> {
             }
             _ => {}
         }
-        let owner = self.owner;
-        self.put(place, |directory, name| directory.put_link(name, target, owner))
+        self.put(place, |directory, name, owner| directory.put_link(name, target, owner))
     }
 
     /// Puts an empty file at a [place](Self::place) where nothing is.
     pub(crate) fn put_empty_file(&mut self, place: &Path) -> Result<()> {
-        let owner = self.owner;
-        self.put(place, |directory, name| directory.put_file(name, b"", owner, NEW_FILE))
+        self.put(place, |directory, name, owner| directory.put_file(name, b"", owner, NEW_FILE))
     }
 
     /// Makes the directory at `place` with its parents.
@@ -179,14 +180,16 @@ impl<'a> Target<'a> {
     fn put(
         &mut self,
         place: &Path,
-        put: impl FnOnce(&Directory, &OsStr) -> io::Result<()>,
+        put: impl FnOnce(&Directory, &OsStr, Owner) -> io::Result<()>,
     ) -> Result<()> {
         let (Some(parent), Some(name)) = (place.parent(), place.file_name()) else {
             return Err(Error::new(Code::FixupFailed, format!("{} is no file", place.display())));
         };
         self.tree(place)
-            .and_then(|tree| self.directory(parent, tree))
-            .and_then(|directory| put(&directory, name))
+            .and_then(|tree| {
+                let directory = self.directory(parent, tree)?;
+                put(&directory, name, self.owner(tree))
+            })
             .map_err(refusal(Code::FixupFailed, place))
     }
 
@@ -207,7 +210,7 @@ impl<'a> Target<'a> {
         let mut attributes = match self.view.directory(path) {
             Ok(seen) => seen.attributes()?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Attributes::new(self.owner, NEW_DIRECTORY)
+                Attributes::new(self.owner(tree), NEW_DIRECTORY)
             }
             Err(error) => return Err(error),
         };
@@ -231,6 +234,13 @@ impl<'a> Target<'a> {
         match (&self.upper, tree) {
             (Some(upper), Tree::Upper) => &upper.rootfs,
             _ => &self.front,
+        }
+    }
+
+    fn owner(&self, tree: Tree) -> Owner {
+        match (&self.upper, tree) {
+            (Some(upper), Tree::Upper) => upper.owner,
+            _ => self.owner,
         }
     }
 

@@ -137,6 +137,13 @@ fn a_user_namespace_owns_what_is_new() {
     assert_eq!(prepared.mounts[0].options.last(), mapped.options.last());
     assert_eq!(owners("opt/gpu/lib/libcuda.so.1"), (0, 0));
     assert_eq!(owners("etc/ld.so.cache"), (0, 0));
+
+    // The upper directory is stored with the host's ids all the same.
+    let hidden = fixture.upper().join("opt/gpu/lib/libcuda.so.1");
+    fs::create_dir_all(hidden.parent().unwrap()).unwrap();
+    symlink("elsewhere", &hidden).unwrap();
+    fixture.apply_with(&[mapped], &fixups(), &spec).unwrap();
+    assert_eq!(fs::symlink_metadata(&hidden).unwrap().uid(), 100_000);
 }
 
 #[test]
