@@ -16,7 +16,19 @@ use crate::release::installed;
 use crate::{Image, Node, Release, product, residue};
 
 /// How long anything may take before a test gives up on it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until something is true; false if it does not become so.
+pub fn eventually(mut is_true: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    while !is_true() {
+        if begin.elapsed() > PATIENCE {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    true
+}
 
 /// What a daemon is to be like.
 #[derive(Clone, Copy, Default)]
@@ -134,15 +146,18 @@ impl Containerd {
     /// Waits until nothing is left of containers.
     #[track_caller]
     pub fn assert_clean(&self) {
-        let begin = Instant::now();
-        loop {
-            let left = self.residue();
-            if left.is_empty() {
-                return;
-            }
-            assert!(begin.elapsed() < PATIENCE / 4, "left behind:\n{}", left.join("\n"));
-            thread::sleep(Duration::from_millis(50));
-        }
+        let clean = eventually(|| self.residue().is_empty());
+        assert!(clean, "left behind:\n{}", self.residue().join("\n"));
+    }
+
+    /// Processes of this daemon's shims whose program has this name.
+    pub fn processes(&self, program: &str) -> Vec<i32> {
+        residue::programs(self, program)
+    }
+
+    /// Runs `work` where the daemon and its shims see files: with their mounts and sockets.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.namespace.enter(work)
     }
 
     pub(crate) fn namespace(&self) -> &MountNamespace {

@@ -9,7 +9,7 @@ use crate::{Containerd, Image, Node, Sight};
 
 /// The runtime under test. The harness itself is proven with the stock one:
 /// `NVS_TEST_RUNTIME=io.containerd.runc.v2`.
-fn runtime() -> String {
+pub fn runtime() -> String {
     std::env::var("NVS_TEST_RUNTIME").unwrap_or_else(|_| "io.containerd.nvidia.v2".to_owned())
 }
 
@@ -96,6 +96,14 @@ impl Containerd {
     pub fn exec(&self, id: &str, program: &[&str]) -> Output {
         let exec = ["tasks", "exec", "--exec-id", "e", id];
         self.ctr(&[&exec[..], program].concat())
+    }
+
+    /// The state of a container's task, as `ctr tasks ls` shows it.
+    pub fn state(&self, id: &str) -> Option<String> {
+        let table = self.ctr(&["tasks", "ls"]).ok();
+        let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = rows.into_iter().find(|row| row.first() == Some(&id))?;
+        row.get(2).map(|&state| state.to_owned())
     }
 
     /// Kills, then deletes the container and its task.

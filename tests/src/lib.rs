@@ -19,10 +19,10 @@ mod sight;
 pub mod tree;
 
 pub use build::{product, scratch};
-pub use containerd::{Containerd, Setup};
-pub use ctr::{Output, Run};
+pub use containerd::{Containerd, Setup, eventually};
+pub use ctr::{Output, Run, runtime};
 pub use image::{BUSYBOX, BUSYBOX_LAYERED, GLIBC, GLIBC_LAYERED, Image};
-pub use node::Node;
+pub use node::{Gpu, Node};
 pub use release::Release;
 pub use sight::{Cuda, Sight};
 

@@ -1,19 +1,90 @@
-//! A simulated GPU node for tests.
+//! A simulated GPU node for tests, and what is true of its GPUs.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A directory that looks to the shim like a host with GPUs.
+use nvidia_shim::simulate::{self, Layout};
+use tempfile::TempDir;
+
+/// A directory that looks to the shim like a host with GPUs, and the `config.toml` that names it.
 pub struct Node {
-    dir: tempfile::TempDir,
+    dir: TempDir,
+}
+
+/// One of its GPUs, as the node's own procfs tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    pub minor: u32,
+    pub uuid: String,
+    /// As procfs writes it: `0000:07:00.0`.
+    pub bus_id: String,
 }
 
 impl Node {
+    /// A Debian node with so many GPUs.
+    pub fn new(gpus: u32) -> Self {
+        Self::with(Layout::Debian, gpus)
+    }
+
+    pub fn with(layout: Layout, gpus: u32) -> Self {
+        let dir = tempfile::Builder::new().prefix("nvs-node-").tempdir().expect("a directory");
+        let node = Self { dir };
+        simulate::Node::new(layout, gpus).write(&node.root()).expect("a simulated node");
+        node.configure("");
+        node
+    }
+
+    /// The root of the host that it stands for.
+    pub fn root(&self) -> PathBuf {
+        self.dir.path().join("host")
+    }
+
     /// The file that handlers name by their `ConfigPath` option.
     pub fn config(&self) -> PathBuf {
         self.dir.path().join("config.toml")
     }
 
-    pub fn root(&self) -> &Path {
-        self.dir.path()
+    /// Sets further keys of the table `[nvidia-shim]`, one a line.
+    pub fn configure(&self, keys: &str) {
+        let text = format!("[nvidia-shim]\nhost-root = '{}'\n{keys}\n", self.root().display());
+        fs::write(self.config(), text).expect("config.toml");
+    }
+
+    /// In index order, which is that of bus ids.
+    pub fn gpus(&self) -> Vec<Gpu> {
+        let dir = self.root().join("proc/driver/nvidia/gpus");
+        let entries = fs::read_dir(dir).expect("the node's GPUs").flatten();
+        let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        paths.iter().map(|path| Gpu::read(path)).collect()
+    }
+
+    pub fn gpu(&self, index: usize) -> Gpu {
+        self.gpus().swap_remove(index)
+    }
+}
+
+impl Gpu {
+    fn read(dir: &Path) -> Self {
+        let text = fs::read_to_string(dir.join("information")).expect("information");
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+            line.unwrap_or_else(|| panic!("no {name} in {text}")).1.trim().to_owned()
+        };
+        Self {
+            minor: field("Device Minor").parse().expect("a minor"),
+            uuid: field("GPU UUID"),
+            bus_id: field("Bus Location"),
+        }
+    }
+
+    /// Its name below `/dev`.
+    pub fn node(&self) -> String {
+        format!("nvidia{}", self.minor)
+    }
+
+    /// Its device number, as the probe wants it.
+    pub fn number(&self) -> String {
+        format!("195:{}", self.minor)
     }
 }

@@ -71,6 +71,17 @@ fn shims(containerd: &Containerd) -> Vec<i32> {
     pids
 }
 
+/// Shims and what they started, by the name of the program file.
+pub(crate) fn programs(containerd: &Containerd, name: &str) -> Vec<i32> {
+    let mut pids = shims(containerd);
+    pids.retain(|pid| {
+        let line = command_line(*pid).unwrap_or_default();
+        let program = line.split(' ').next().unwrap_or_default();
+        Path::new(program).file_name().is_some_and(|file| file == name)
+    });
+    pids
+}
+
 /// Processes in containers.
 fn contained(containerd: &Containerd) -> Vec<i32> {
     let marker = format!("/{}/", containerd.name());

@@ -1,0 +1,81 @@
+//! A real loader in the container finds the driver's libraries.
+
+use tests::{
+    BUSYBOX, Containerd, Cuda, GLIBC, GLIBC_LAYERED, Image, Node, Output, Release, Run,
+    on_each_containerd,
+};
+
+on_each_containerd!(
+    overlay_of_one_and_of_four_layers,
+    native_snapshots,
+    mounted_root,
+    read_only_root,
+    image_without_a_loader,
+);
+
+fn machine(release: Release, image: &Image) -> (Containerd, Node) {
+    let containerd = Containerd::start(release);
+    containerd.import(image);
+    (containerd, Node::new(2))
+}
+
+/// Asserts that CUDA starts, counts one GPU, and that `ldconfig -p` knows the driver.
+#[track_caller]
+fn assert_cuda(container: &Run<'_>) {
+    let sight = tests::Sight::parse(&container.clone().run(&["probe", "--cuda"]).ok());
+    let cuda = sight.cuda.expect("an answer");
+    assert_eq!(cuda, Cuda::Loaded { init: 0, result: 0, count: 1 });
+    assert_known(container.clone().run(&["ldconfig", "-p"]));
+}
+
+#[track_caller]
+fn assert_known(cache: Output) {
+    let cache = cache.ok();
+    for name in ["libcuda.so.1", "libnvidia-ml.so.1", "libc.so.6"] {
+        let line = cache.lines().find(|line| line.trim_start().starts_with(name));
+        assert!(line.is_some(), "{name} is not in\n{cache}");
+    }
+}
+
+fn overlay_of_one_and_of_four_layers(release: Release) {
+    for image in [GLIBC, GLIBC_LAYERED] {
+        let (containerd, node) = machine(release, &image);
+        assert_cuda(&containerd.container(&image, "c").on(&node).gpus("0"));
+        // The image's own configuration stays the container's to change.
+        let script = "echo x >> /etc/ld.so.conf && touch /etc/new && ldconfig && probe --cuda";
+        let run = containerd.container(&image, "c").on(&node).gpus("0");
+        let sight = tests::Sight::parse(&run.run(&["sh", "-c", script]).ok());
+        assert_eq!(sight.cuda, Some(Cuda::Loaded { init: 0, result: 0, count: 1 }));
+        containerd.assert_clean();
+    }
+}
+
+fn native_snapshots(release: Release) {
+    let (containerd, node) = machine(release, &GLIBC);
+    assert_cuda(
+        &containerd.container(&GLIBC, "c").flag("--snapshotter=native").on(&node).gpus("0"),
+    );
+    containerd.assert_clean();
+}
+
+fn mounted_root(release: Release) {
+    let containerd = Containerd::start(release);
+    let node = Node::new(2);
+    let root = containerd.path("rootfs");
+    GLIBC.unpack(&root);
+    assert_cuda(&containerd.container_in(&root, "c").on(&node).gpus("0"));
+    containerd.assert_clean();
+}
+
+fn read_only_root(release: Release) {
+    let (containerd, node) = machine(release, &GLIBC);
+    assert_cuda(&containerd.container(&GLIBC, "c").flag("--read-only").on(&node).gpus("0"));
+    containerd.assert_clean();
+}
+
+fn image_without_a_loader(release: Release) {
+    let (containerd, node) = machine(release, &BUSYBOX);
+    let sight = containerd.container(&BUSYBOX, "c").on(&node).gpus("0").look(&[]);
+    assert!(sight.mounts.iter().any(|point| point.contains("libcuda.so.")), "{sight:?}");
+    containerd.assert_clean();
+}
