@@ -394,6 +394,35 @@ fn a_directory_of_sockets_is_given_if_root_made_it() {
 }
 
 #[test]
+fn a_node_without_driver_refuses_or_starts_as_it_is_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::new(dir.path());
+    let spec = Spec::new(json!({"process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]}}));
+    let outcome = |config: &Config| {
+        plan(&host, config, Handler::Nvidia, &Image::default(), &spec).map_err(|error| error.code())
+    };
+    let start = Config { no_driver: NoDriver::Start, ..Config::default() };
+    assert_eq!(outcome(&Config::default()).unwrap_err(), Code::NoKernelDriver);
+    assert!(
+        matches!(outcome(&start), Ok(Outcome::Untouched(report)) if report.warnings.len() == 1)
+    );
+    let function = dir.path().join("sys/bus/pci/devices/0000:0a:00.0");
+    std::fs::create_dir_all(&function).unwrap();
+    std::fs::write(function.join("vendor"), "0x10de\n").unwrap();
+    assert_eq!(outcome(&start).unwrap_err(), Code::NoKernelDriver);
+}
+
+#[test]
+fn who_asks_for_nothing_is_untouched_whatever_the_host() {
+    let host = Host::new("/nonexistent");
+    let spec = Spec::new(json!({"process": {"env": ["A=1"]}, "mounts": 3}));
+    let config = Config::default();
+    let outcome = plan(&host, &config, Handler::Nvidia, &Image::default(), &spec);
+    assert!(matches!(outcome, Ok(Outcome::Untouched(_))));
+    assert_eq!(needs(&host, &config, Handler::Nvidia, &spec).unwrap(), []);
+}
+
+#[test]
 fn a_device_that_is_not_nvidias_is_never_given() {
     let mut case = Case::asking("0");
     case.inventory.gpus[0].node.major = 1;
