@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod, futimens, mkdirat};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, symlinkat, unlinkat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, linkat, symlinkat, unlinkat};
 use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
 
 /// Names that another process left behind are passed by.
@@ -127,6 +127,20 @@ impl Directory {
                 if error == rustix::io::Errno::EXIST { Ok(()) } else { Err(error.into()) }
             }
         }
+    }
+
+    /// Makes `name` another name of the file `first` of the directory `there`.
+    pub(crate) fn put_hard_link(
+        &self,
+        name: &OsStr,
+        there: &Self,
+        first: &OsStr,
+    ) -> io::Result<()> {
+        Ok(linkat(&there.fd, first, &self.fd, name, AtFlags::empty())?)
+    }
+
+    pub(crate) fn is_own(&self) -> bool {
+        self.own
     }
 
     /// Removes the file or link `name`.
