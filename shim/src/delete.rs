@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use containerd_shim_protos::api::DeleteResponse;
@@ -25,6 +25,9 @@ const RUNC_ROOT: &str = "/run/containerd/runc";
 
 /// Killed: 128 and the number of the signal.
 const KILLED: u32 = 137;
+
+/// How long a relay that does not listen any more may take to end.
+const RELAY_END: Duration = Duration::from_secs(1);
 
 /// More than any file of the bundle that is read here is long.
 const FILE_MAX: u64 = 1 << 20;
@@ -59,13 +62,19 @@ fn end_orphans(bundle: &Path) -> Result<()> {
     let Some(record) = Record::read(bundle).context("record of the group")? else {
         return Ok(());
     };
-    if record.relay.is_alive() {
+    let sockets = record.sockets();
+    let inner_ended = record.inner.map_or(Ok(true), |inner| inner.has_ended(Duration::ZERO))?;
+    if inner_ended && !sockets.outer.exists() {
+        return Ok(());
+    }
+    // A relay that does not listen is about to end: by itself, or killed a moment ago.
+    let patience = if sockets.is_live()? { Duration::ZERO } else { RELAY_END };
+    if !record.relay.has_ended(patience)? {
         return Ok(());
     }
     if let Some(inner) = record.inner {
         inner.kill()?;
     }
-    let sockets = record.sockets();
     let _lock = sockets.lock()?;
     // Another relay may serve the group by now.
     if !sockets.is_live()? {

@@ -41,14 +41,20 @@ impl Node {
 
     /// The relays of this node that are alive.
     pub(crate) fn relays(&self) -> Vec<u32> {
-        let own = self.dir.path().display().to_string();
-        let is_relay = |pid: &u32| {
-            let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words.contains("\0relay\0") && words.contains(&own)
-        };
+        let is_relay = |pid: &u32| words(*pid).get(1).is_some_and(|word| word == "relay");
         // A child looks like its relay until it is the inner shim.
         let is_child = |pid: &u32| parent(*pid).is_some_and(|parent| is_relay(&parent));
-        processes().filter(is_relay).filter(|pid| !is_child(pid)).collect()
+        let inside: Vec<_> = self.processes().collect();
+        inside.into_iter().filter(is_relay).filter(|pid| !is_child(pid)).collect()
+    }
+
+    /// Whatever works in a bundle of this node.
+    fn processes(&self) -> impl Iterator<Item = u32> {
+        let own = self.dir.path().to_owned();
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(move |pid| {
+            fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&own))
+        })
     }
 }
 
@@ -56,24 +62,24 @@ impl Drop for Node {
     fn drop(&mut self) {
         // Not the gentle way: a relay whose inner shim never said a word waits for containerd, to
         // tell it why.
-        for relay in self.relays() {
-            if let Ok(bundle) = fs::read_link(format!("/proc/{relay}/cwd")) {
-                let record = eventually("its record", || record_of(relay, &bundle));
-                kill(relay);
-                for socket in ["outer_socket", "inner_socket"] {
-                    let _ = fs::remove_file(record[socket].as_str().unwrap());
-                }
+        let mut sockets = Vec::new();
+        eventually("an empty node", || {
+            let inside: Vec<_> = self.processes().collect();
+            for pid in &inside {
+                let words = words(*pid);
+                let named =
+                    words.windows(2).filter(|pair| pair[0] == "-outer" || pair[0] == "-inner");
+                sockets.extend(named.map(|pair| pair[1].clone()));
+                kill(*pid);
             }
+            inside.is_empty().then_some(())
+        });
+        for socket in sockets {
+            let _ = fs::remove_file(socket);
         }
-        let own = self.dir.path().to_owned();
-        for pid in processes() {
-            if fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&own)) {
-                kill(pid);
-            }
-        }
-        let ours = |name: &str| name.contains(own.to_str().unwrap());
+        let own = self.dir.path().to_str().unwrap();
         for line in fs::read_to_string("/proc/self/mountinfo").unwrap().lines().rev() {
-            if ours(line) {
+            if line.contains(own) {
                 let target = line.split(' ').nth(4).unwrap();
                 Command::new("umount").args(["-l", target]).status().unwrap();
             }
@@ -130,17 +136,10 @@ impl Bundle<'_> {
     }
 }
 
-/// What the living `relay` has recorded, once it has replaced the record of an earlier one.
-fn record_of(relay: u32, bundle: &Path) -> Option<Value> {
-    (recorded(bundle, "relay")? == relay).then(|| record(bundle))?
-}
-
-fn record(bundle: &Path) -> Option<Value> {
-    serde_json::from_slice(&fs::read(bundle.join("nvidia-shim.json")).ok()?).ok()
-}
-
 fn recorded(bundle: &Path, which: &str) -> Option<u32> {
-    record(bundle)?[which]["pid"].as_u64()?.try_into().ok()
+    let record: Value =
+        serde_json::from_slice(&fs::read(bundle.join("nvidia-shim.json")).ok()?).ok()?;
+    record[which]["pid"].as_u64()?.try_into().ok()
 }
 
 /// Waits for the end of `child`, which reads `input`.
@@ -159,6 +158,23 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
 }
 
+/// Its command line. A process that is just becoming another program has none for a moment.
+pub(crate) fn words(pid: u32) -> Vec<String> {
+    texts(pid, "cmdline")
+}
+
+pub(crate) fn environment(pid: u32) -> Vec<String> {
+    texts(pid, "environ")
+}
+
+fn texts(pid: u32, file: &str) -> Vec<String> {
+    let text = eventually(file, || {
+        let text = fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        (!text.is_empty() || !is_alive(pid)).then_some(text)
+    });
+    text.split_terminator('\0').map(str::to_owned).collect()
+}
+
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()
@@ -173,7 +189,7 @@ pub(crate) fn accepts(socket: &Path) -> bool {
 }
 
 /// What `look` finds, looked for until it is there; the limit only ends a test that has failed.
-pub(crate) fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -186,9 +202,4 @@ pub(crate) fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 
 pub(crate) fn eventually_gone(what: &str, look: impl Fn() -> bool) {
     eventually(&format!("the end of {what}"), || (!look()).then_some(()));
-}
-
-fn processes() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
