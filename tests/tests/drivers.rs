@@ -176,6 +176,7 @@ fn a_driver_root_below_the_host() {
 
 /// Printed, not judged: what discovery costs on a warm cache.
 #[test]
+#[expect(clippy::print_stdout, reason = "a measurement is for a person")]
 fn what_it_costs() {
     for (name, version) in DRIVERS {
         let root = drivers().join(name).join("root");

@@ -1,0 +1,152 @@
+//! The whole decision: what containers get, and what NVIDIA gives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use nvidia_oci::{Config, ConfigSource, Error, Handler, Image, Outcome, Spec, plan};
+use tests::corpus::{Added, Case, Corpus};
+use tests::tree::{Tree, hosts};
+
+use crate::differences::{DIFFERENCES, GROUPS, Ours};
+
+/// What became of a case: what was added, nothing, or a refusal.
+type Got = Result<Option<Given>, Error>;
+
+struct Given {
+    added: Added,
+    /// Links that are right in any case: SONAMEs of libraries that are given.
+    sonames: BTreeSet<String>,
+}
+
+fn decide(tree: &Tree, corpus: &Corpus, case: &Case) -> Got {
+    let place = Path::new("config.json");
+    let text = match (corpus.input(case), &case.raw) {
+        (Some(input), _) => serde_json::to_vec(input).unwrap(),
+        (None, Some(raw)) => raw.clone().into_bytes(),
+        (None, None) => panic!("{} has no input", case.name),
+    };
+    let spec = Spec::parse(&text, place)?;
+    let Outcome::Edited(plan) = decide_spec(tree, case, &spec)? else { return Ok(None) };
+    let mut after = spec.clone();
+    plan.edits.apply(&mut after)?;
+    let mut twice = after.clone();
+    plan.edits.apply(&mut twice)?;
+    assert_eq!(twice.to_json(), after.to_json(), "{}: twice is not once", case.name);
+
+    let mut added = Added::between(spec.value(), after.value());
+    let show = |path: &Path| path.display().to_string();
+    added.links = plan.fixups.links.iter().map(|l| (show(&l.link), show(&l.target))).collect();
+    added.folders = plan.fixups.library_dirs.iter().map(|dir| show(dir)).collect();
+    let libraries = plan.fixups.libraries.iter();
+    let sonames =
+        libraries.map(|library| show(&library.path.with_file_name(&library.soname))).collect();
+    Ok(Some(Given { added, sonames }))
+}
+
+fn decide_spec(tree: &Tree, case: &Case, spec: &Spec) -> nvidia_oci::Result<Outcome> {
+    let file = "/etc/nvidia-container-runtime/config.toml";
+    tree.write(file, case.config.as_deref().unwrap_or_default()).unwrap();
+    // NVIDIA's just-in-time mode: all capabilities, no requirements, the host's paths.
+    let settings = [
+        ("host-root", tree.path().to_str().unwrap()),
+        ("library-path", "host"),
+        ("driver-capabilities", "all"),
+        ("requirements", "off"),
+    ];
+    let source = ConfigSource {
+        path: Some(tree.host().join(Path::new(file))),
+        set: settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
+        ..ConfigSource::default()
+    };
+    let (config, _) = Config::load(&source)?;
+    plan(&tree.host(), &config, Handler::Nvidia, &Image::default(), spec)
+}
+
+/// Each item that only one of two results has, in a line: `+` ours, `-` NVIDIA's.
+fn items(added: &Added) -> BTreeSet<String> {
+    let mut items = BTreeSet::new();
+    items.extend(added.devices.iter().map(|(path, major, minor, mode, uid, gid)| {
+        format!("device {path} {major}:{minor} {:o} {uid}:{gid}", mode.unwrap_or(0))
+    }));
+    items.extend(
+        added
+            .rules
+            .iter()
+            .map(|(kind, major, minor, access)| format!("rule {kind} {major}:{minor} {access}")),
+    );
+    items.extend(added.mounts.iter().map(|(source, destination, read_only)| {
+        format!("mount {destination} {source} {}", if *read_only { "ro" } else { "rw" })
+    }));
+    items.extend(added.links.iter().map(|(link, target)| format!("link {link} {target}")));
+    items.extend(added.folders.iter().map(|folder| format!("folder {folder}")));
+    items.extend(added.gids.iter().map(|gid| format!("gid {gid}")));
+    // What the handler itself is told differs by design (`NVIDIA_VISIBLE_DEVICES` inside).
+    let env = added.env.iter().filter(|(name, _)| *name != "NVIDIA_VISIBLE_DEVICES");
+    items.extend(env.map(|(name, value)| format!("env {name}={value}")));
+    items
+}
+
+/// Compares what a container got with what it should get but for `but`, beginnings of lines.
+fn compare(given: &Given, theirs: &Added, but: &[&str]) -> Result<(), String> {
+    let (ours, theirs) = (items(&given.added), items(theirs));
+    let is_soname = |item: &&String| {
+        let link = item.strip_prefix("link ").and_then(|link| link.split(' ').next());
+        link.is_some_and(|link| given.sonames.contains(link))
+    };
+    let surplus = ours.difference(&theirs).filter(|item| !is_soname(item));
+    let surplus = surplus.map(|item| format!("+{item}"));
+    let missing = theirs.difference(&ours).map(|item| format!("-{item}"));
+    let lines: Vec<String> = surplus.chain(missing).collect();
+    let unexpected = lines.iter().filter(|line| !but.iter().any(|but| line.starts_with(but)));
+    let unmet = but.iter().filter(|but| !lines.iter().any(|line| line.starts_with(**but)));
+    let complaints: Vec<String> =
+        unexpected.cloned().chain(unmet.map(|but| format!("no line {but}"))).collect();
+    if complaints.is_empty() { Ok(()) } else { Err(complaints.join("\n  ")) }
+}
+
+fn judge(corpus: &Corpus, case: &Case, got: Got) -> Result<(), String> {
+    let theirs = corpus.expected(case).filter(|added| !items(added).is_empty());
+    let difference = DIFFERENCES.iter().find(|difference| difference.case == case.name);
+    match (difference.map(|difference| &difference.ours), got) {
+        (Some(Ours::Refused(code)), Err(error)) if error.code() == *code => Ok(()),
+        (Some(Ours::Untouched), Ok(None)) => Ok(()),
+        (Some(Ours::Like(other, but)), Ok(Some(given))) => {
+            let other = corpus.cases.iter().find(|case| case.name == *other);
+            let other = other.and_then(|case| corpus.expected(case)).ok_or("no such case")?;
+            compare(&given, other, but)
+        }
+        (None, Err(_)) if !case.ran => Ok(()),
+        (None, Ok(None)) if case.ran && theirs.is_none() => Ok(()),
+        (None, Ok(Some(given))) if case.ran => {
+            compare(&given, theirs.ok_or("NVIDIA added nothing")?, &[])
+        }
+        (expected, Err(error)) => Err(format!("expected {expected:?}, but {error}")),
+        (expected, Ok(None)) => Err(format!("expected {expected:?}, but untouched")),
+        (expected, Ok(Some(_))) => Err(format!("expected {expected:?}, but something was added")),
+    }
+}
+
+#[test]
+fn containers_get_what_nvidia_gives_them() {
+    let corpus = Corpus::load();
+    let facts = hosts();
+    let mut trees = BTreeMap::new();
+    let mut compared = BTreeSet::new();
+    let mut complaints = Vec::new();
+    for case in &corpus.cases {
+        if !GROUPS.contains(&case.group()) || !["jit", "auto"].contains(&case.mode()) {
+            continue;
+        }
+        let tree =
+            trees.entry(&case.host).or_insert_with(|| Tree::build(&facts[&case.host]).unwrap());
+        compared.insert(case.name.as_str());
+        if let Err(what) = judge(&corpus, case, decide(tree, &corpus, case)) {
+            complaints.push(format!("{}:\n  {what}", case.name));
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    assert!(compared.len() > 80);
+    let stale: Vec<_> =
+        DIFFERENCES.iter().filter(|difference| !compared.contains(difference.case)).collect();
+    assert!(stale.is_empty(), "{stale:?}");
+}

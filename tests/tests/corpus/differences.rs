@@ -1,0 +1,90 @@
+//! Where we differ from NVIDIA on purpose: the case, the row of the design's table that says so,
+//! and what a container gets instead.
+
+use nvidia_oci::Code;
+
+/// The groups of cases that are compared.
+pub(crate) const GROUPS: [&str; 7] = ["nvd", "host", "shape", "penv", "caps", "require", "config"];
+
+#[derive(Debug)]
+pub(crate) struct Difference {
+    pub(crate) case: &'static str,
+    /// The subject in the table of the design, or the step that is to come.
+    #[expect(dead_code, reason = "shown when a row is stale")]
+    pub(crate) row: &'static str,
+    pub(crate) ours: Ours,
+}
+
+#[derive(Debug)]
+pub(crate) enum Ours {
+    Refused(Code),
+    Untouched,
+    /// As NVIDIA's result for this case, but for lines that begin so: `+` ours, `-` NVIDIA's.
+    Like(&'static str, &'static [&'static str]),
+}
+
+const fn row(case: &'static str, row: &'static str, ours: Ours) -> Difference {
+    Difference { case, row, ours }
+}
+
+use Ours::{Like, Refused, Untouched};
+
+/// 32-bit libraries of the RHEL host, in /usr/lib.
+const COMPAT32: &[&str] = &["+mount /usr/lib/lib", "+folder /usr/lib"];
+/// Nodes that are made, or are in `/dev` and not below the driver root.
+const NODES: &[&str] = &["+device /dev/nvidia", "+rule c 195:", "+rule c 510:"];
+/// NVIDIA leaves the driver root in the path of the link.
+const BY_PATH: &[&str] = &["+link /dev/dri/by-path/", "-link /run/nvidia/driver/dev/dri/by-path/"];
+
+pub(crate) const DIFFERENCES: &[Difference] = &[
+    row("nvd/three-with-dup.jit", "duplicate devices", Like("nvd/all.jit", &[])),
+    row("host/rhel-580-all.auto", "32-bit libraries", Like("host/rhel-580-all.auto", COMPAT32)),
+    row("host/rhel-580-idx0.jit", "32-bit libraries", Like("host/rhel-580-idx0.jit", COMPAT32)),
+    row(
+        "host/deb550-8gpu-all.auto",
+        "MPS directory",
+        Like("host/deb550-8gpu-all.auto", &["+mount /tmp/nvidia-mps /tmp/nvidia-mps rw"]),
+    ),
+    row(
+        "host/deb550-nodev-all.auto",
+        "device nodes missing though the driver is loaded",
+        Like("host/deb550-nodev-all.auto", NODES),
+    ),
+    row("host/deb550-nogpu-all.auto", "missing device node", Refused(Code::NoGpu)),
+    row(
+        "host/talos-glibc-root-all.auto",
+        "dev root",
+        Like("host/talos-glibc-root-all.auto", NODES),
+    ),
+    row("host/talos-glibc-all.auto", "driver root", Like("host/talos-glibc-root-all.auto", NODES)),
+    row(
+        "host/gpuop-550-root-all.auto",
+        "by-path links",
+        Like("host/gpuop-550-root-all.auto", BY_PATH),
+    ),
+    row("host/gpuop-550-all.auto", "driver root", Like("host/gpuop-550-root-all.auto", BY_PATH)),
+    row(
+        "shape/unknown-fields.jit",
+        "unknown fields in config.json",
+        Like("shape/unknown-fields-allowed.jit", &[]),
+    ),
+    row("shape/unknown-fields-nogpu.jit", "unknown fields in config.json", Untouched),
+    // It asks for nothing, and so is not looked at.
+    row("shape/wrong-type.jit", "decision 6", Untouched),
+    // Not yet.
+    row("nvd/rt-q0.jit", "CDI names", Refused(Code::InvalidRequest)),
+    row("nvd/rt-qall.jit", "CDI names", Refused(Code::InvalidRequest)),
+    row("nvd/rt-qall.auto", "CDI names", Refused(Code::InvalidRequest)),
+    row("host/tegra-csv-all.auto", "csv", Refused(Code::NoKernelDriver)),
+    row("config/bad-mode.auto", "NVIDIA's mode key", Like("config/none.auto", &[])),
+    row(
+        "config/jit-flags.jit",
+        "nvcdi-disable-hooks",
+        Like("config/jit-flags.jit", &["+folder /usr/lib/x86_64-linux-gnu"]),
+    ),
+    row(
+        "config/no-gids.jit",
+        "no-additional-gids-for-device-nodes",
+        Like("config/no-gids.jit", &["+gid "]),
+    ),
+];

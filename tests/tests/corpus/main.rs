@@ -1,0 +1,6 @@
+//! What we make of the recorded cases, compared with what NVIDIA's programs made of them.
+
+mod compare;
+mod differences;
+mod discovery;
+mod lossless;
