@@ -30,7 +30,7 @@ pub fn product() -> &'static Path {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         succeed(
             Command::new(cargo)
-                .args(["build", "--quiet", "-p", "containerd-shim-nvidia", "-p", "nvidia-shim"])
+                .args(["build", "--quiet", "--workspace", "--bins"])
                 .arg("--manifest-path")
                 .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
                 .arg("--target-dir")

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
-use crate::{Containerd, Image, Node, Sight};
+use crate::{Containerd, Image, Node, Sight, eventually};
 
 /// The runtime under test. The harness itself is proven with the stock one:
 /// `NVS_TEST_RUNTIME=io.containerd.runc.v2`.
@@ -22,6 +22,15 @@ pub struct Output {
 }
 
 impl Output {
+    fn of(child: Child) -> Self {
+        let output = child.wait_with_output().expect("wait");
+        Self {
+            status: output.status,
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
     pub fn success(&self) -> bool {
         self.status.success()
     }
@@ -62,21 +71,13 @@ impl Containerd {
 
     /// Runs a program in the daemon's mount namespace, with nothing on standard input.
     pub fn output(&self, command: &mut Command) -> Output {
-        self.output_fed(command, b"")
+        command.stdin(Stdio::null());
+        Output::of(self.spawn(command))
     }
 
-    /// The same, with `input` on standard input.
-    pub fn output_fed(&self, command: &mut Command, input: &[u8]) -> Output {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = self.namespace().enter(|| command.spawn()).expect("spawn");
-        // A program that does not read its input may have closed it.
-        let _ = child.stdin.take().expect("a pipe").write_all(input);
-        let output = child.wait_with_output().expect("wait");
-        Output {
-            status: output.status,
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+    fn spawn(&self, command: &mut Command) -> Child {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.namespace().enter(|| command.spawn()).expect("spawn")
     }
 
     /// A `ctr run` of the container `id` from an imported image.
@@ -175,9 +176,18 @@ impl Run<'_> {
     }
 
     /// Runs it to its end with `input` on standard input, and removes it.
+    #[track_caller]
     pub fn run_fed(self, program: &[&str], input: &str) -> Output {
         let run = self.flag("--rm");
-        run.containerd.output_fed(&mut run.command(program), input.as_bytes())
+        let mut command = run.command(program);
+        let mut child = run.containerd.spawn(command.stdin(Stdio::piped()));
+        let mut pipe = child.stdin.take().expect("a pipe");
+        pipe.write_all(input.as_bytes()).expect("ctr reads its input");
+        // ctr forgets to pass on an end of input that comes before the task is created.
+        let runs = || run.containerd.state(run.id).as_deref() == Some("RUNNING");
+        assert!(eventually(runs), "the container does not run");
+        drop(pipe);
+        Output::of(child)
     }
 
     /// Starts it and leaves it running.
