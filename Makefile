@@ -11,7 +11,8 @@ dist := $(target_dir)/dist/bin
 
 # A container that sees its GPUs, on a containerd of its own.
 demo: prerequisites
-	$(CARGO) run --locked -p tests --bin demo
+	$(CARGO) build --locked -p tests --bins
+	$(target_dir)/debug/demo
 
 # Unit tests, then end-to-end tests on containerd 1.6 or what is installed, 1.7 and 2.1.
 test: prerequisites

@@ -5,12 +5,11 @@
 
 #![allow(clippy::print_stdout)]
 
+use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use nvidia_shim::simulate::{Layout, Node};
-use tests::{Containerd, Cuda, GLIBC, Release, Run};
+use tests::{Containerd, Cuda, GLIBC, Node, Release};
 
 /// What runs in the container: each part of its answer follows a line of its own.
 const SCRIPT: &str = "\
@@ -19,17 +18,21 @@ for part in 'ls -l /dev/nvidia* /dev/nvidia-caps /dev/dri' 'cat /proc/self/mount
     echo \"== ${part%% *}\"; $part 2>&1
 done";
 
-fn main() -> Result<()> {
+fn main() {
     step("building the shims");
     tests::product();
     step("preparing GPUs, a private containerd and an image (Debian packages are fetched once)");
-    let gpus = Gpus::of_this_machine()?;
+    let driver = fs::read_to_string("/sys/module/nvidia/version").ok();
+    let node = driver.is_none().then(|| Node::new(2));
     let containerd = Containerd::start(Release::Installed);
     containerd.import(&GLIBC);
     let (major, minor) = containerd.release().version();
 
     title("A container and its GPUs");
-    println!("GPUs        {}", gpus.words);
+    match driver {
+        Some(version) => println!("GPUs        this machine's, driver {}", version.trim()),
+        None => println!("GPUs        2 simulated ones"),
+    }
     println!("containerd  {major}.{minor}, a private one");
     println!("image       Debian's libc and busybox; nothing of NVIDIA's is in it");
 
@@ -37,7 +40,9 @@ fn main() -> Result<()> {
         title(&format!(
             "ctr run --runtime io.containerd.nvidia.v2 --env NVIDIA_VISIBLE_DEVICES={devices}"
         ));
-        gpus.container(&containerd, devices).run(&["sh", "-c", SCRIPT])
+        let run = containerd.container(&GLIBC, "demo").gpus(devices);
+        let run = if let Some(node) = &node { run.on(node) } else { run };
+        run.run(&["sh", "-c", SCRIPT])
     };
     show(&run("all").ok());
     let one = run("0").ok();
@@ -47,42 +52,6 @@ fn main() -> Result<()> {
     println!("{}", refused.lines().last().unwrap_or_default());
 
     containerd.assert_clean();
-    Ok(())
-}
-
-/// The GPUs that containers of the demo get.
-struct Gpus {
-    words: String,
-    /// Of a simulated node: its directory and the settings that name it.
-    simulated: Option<(tempfile::TempDir, PathBuf)>,
-}
-
-impl Gpus {
-    fn of_this_machine() -> Result<Self> {
-        if let Ok(version) = std::fs::read_to_string("/sys/module/nvidia/version") {
-            let words = format!("this machine's, driver {}", version.trim());
-            return Ok(Self { words, simulated: None });
-        }
-        let dir = tempfile::Builder::new().prefix("nvs-node-").tempdir()?;
-        let node = Node::new(Layout::Debian, 2);
-        node.write(&dir.path().join("node")).context("cannot simulate a node")?;
-        let settings = dir.path().join("config.toml");
-        let root = dir.path().join("node");
-        std::fs::write(&settings, format!("[nvidia-shim]\nhost-root = {root:?}\n"))?;
-        let words = format!("2 simulated ones, driver {}", node.driver_version);
-        Ok(Self { words, simulated: Some((dir, settings)) })
-    }
-
-    /// A container that asks for `devices`.
-    fn container<'a>(&self, containerd: &'a Containerd, devices: &str) -> Run<'a> {
-        let run = containerd.container(&GLIBC, "demo").gpus(devices);
-        match &self.simulated {
-            Some((_, settings)) => {
-                run.flag(format!("--runtime-config-path={}", settings.display()))
-            }
-            None => run,
-        }
-    }
 }
 
 /// Everything that the container saw.
