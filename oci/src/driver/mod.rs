@@ -8,6 +8,8 @@ mod files;
 mod graphics;
 mod libraries;
 mod root;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 

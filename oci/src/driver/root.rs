@@ -1,7 +1,9 @@
 //! Which directory is the driver root, and in which directories of it libraries may be.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::is_version;
 use crate::elf::{Class, Machine};
 use crate::ldcache::{Cache, MAX_SIZE};
 use crate::{Config, Host};
@@ -50,21 +52,32 @@ pub(crate) fn find_root(host: &Host, config: &Config, version: Option<&str>) -> 
     if let Some(root) = &config.driver_root {
         return Some(root.clone());
     }
-    let holds = |root: &&str, version| holds_driver(&host.below(Path::new(root)), version);
-    ROOTS
-        .iter()
-        .find(|root| version.is_some() && holds(root, version))
-        .or_else(|| ROOTS.iter().find(|root| holds(root, None)))
-        .map(PathBuf::from)
+    let found = |holds: &dyn Fn(&Host) -> bool| {
+        ROOTS.iter().find(|root| holds(&host.below(Path::new(root)))).map(PathBuf::from)
+    };
+    version
+        .and_then(|version| found(&|tree| holds_version(tree, version)))
+        .or_else(|| found(&holds_any))
 }
 
-fn holds_driver(tree: &Host, version: Option<&str>) -> bool {
-    let names = LIBRARIES.map(|library| format!("{library}{}", version.unwrap_or("1")));
+/// Looks for the files themselves: this is done for every container.
+fn holds_version(tree: &Host, version: &str) -> bool {
+    let names = LIBRARIES.map(|library| PathBuf::from(format!("{library}{version}")));
     let in_any = |dirs: Vec<PathBuf>| {
-        dirs.iter()
-            .any(|dir| names.iter().any(|name| tree.resolve_in(dir, Path::new(name)).is_ok()))
+        dirs.iter().any(|dir| names.iter().any(|name| tree.resolve_in(dir, name).is_ok()))
     };
     in_any(search_dirs(tree)) || cached_dirs(tree).is_ok_and(in_any)
+}
+
+fn holds_any(tree: &Host) -> bool {
+    let is_driver = |name: &OsString| {
+        name.to_str().is_some_and(|name| {
+            LIBRARIES.iter().any(|library| name.strip_prefix(library).is_some_and(is_version))
+        })
+    };
+    let mut dirs = search_dirs(tree);
+    dirs.extend(cached_dirs(tree).unwrap_or_default());
+    dirs.iter().any(|dir| tree.read_dir(dir).unwrap_or_default().iter().any(is_driver))
 }
 
 /// Those directories of libraries that are there, links resolved, each once.

@@ -6,6 +6,8 @@
 mod bus;
 mod nodes;
 mod procfs;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,244 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::elf::testing;
+use crate::ldcache::Cache;
+
+struct Node(tempfile::TempDir);
+
+impl Node {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn write(&self, path: &str, content: &[u8]) -> &Self {
+        let path = self.0.path().join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+        self
+    }
+
+    fn library(&self, path: &str, soname: &str) -> &Self {
+        self.write(path, &testing::library(soname, true, true))
+    }
+
+    /// libcuda and libnvidia-ml of `version` in `dir`.
+    fn driver(&self, dir: &str, version: &str) -> &Self {
+        self.library(&format!("{dir}/libcuda.so.{version}"), "libcuda.so.1")
+            .library(&format!("{dir}/libnvidia-ml.so.{version}"), "libnvidia-ml.so.1")
+    }
+
+    fn discover(&self, version: Option<&str>) -> Result<Driver> {
+        self.discover_with(&Config::default(), version)
+    }
+
+    fn discover_with(&self, config: &Config, version: Option<&str>) -> Result<Driver> {
+        Driver::discover(&Host::new(self.0.path()), config, version)
+    }
+}
+
+fn paths(driver: &Driver) -> Vec<&str> {
+    driver.libraries.iter().map(|library| library.path.to_str().unwrap()).collect()
+}
+
+#[test]
+fn an_empty_driver_container_is_passed_over() {
+    let node = Node::new();
+    fs::create_dir_all(node.0.path().join("run/nvidia/driver/usr/lib64")).unwrap();
+    let driver = node.driver("/usr/lib64", "550.1").discover(Some("550.1")).unwrap();
+    assert_eq!(driver.root, Path::new("/"));
+    assert_eq!(paths(&driver), ["/usr/lib64/libcuda.so.550.1", "/usr/lib64/libnvidia-ml.so.550.1"]);
+}
+
+#[test]
+fn the_root_of_the_loaded_version_is_taken() {
+    let node = Node::new();
+    node.driver("/run/nvidia/driver/usr/lib64", "535.1").driver("/usr/lib64", "550.1");
+    assert_eq!(node.discover(Some("550.1")).unwrap().root, Path::new("/"));
+    let driver = node.discover(Some("535.1")).unwrap();
+    assert_eq!(driver.root, Path::new("/run/nvidia/driver"));
+    let path = driver.host_path(Path::new("/usr/lib64/x"));
+    assert_eq!(path, Path::new("/run/nvidia/driver/usr/lib64/x"));
+}
+
+#[test]
+fn of_two_drivers_side_by_side_the_loaded_one_is_taken() {
+    let node = Node::new();
+    let dir = "/usr/lib/x86_64-linux-gnu/nvidia";
+    node.driver(&format!("{dir}/current"), "550.1").driver(&format!("{dir}/tesla-535"), "535.1");
+    let driver = node.discover(Some("535.1")).unwrap();
+    assert_eq!(driver.version, "535.1");
+    assert!(paths(&driver).iter().all(|path| path.contains("tesla-535")), "{driver:?}");
+}
+
+#[test]
+fn a_mismatch_names_both_versions() {
+    let node = Node::new();
+    let error = node.driver("/usr/lib64", "535.1").discover(Some("550.1")).unwrap_err();
+    assert_eq!(error.code(), Code::DriverMismatch);
+    let text = error.to_string();
+    assert!(text.contains("550.1") && text.contains("535.1"), "{text}");
+}
+
+#[test]
+fn without_driver_the_places_are_named() {
+    let error = Node::new().discover(Some("550.1")).unwrap_err();
+    assert_eq!(error.code(), Code::NoDriverFiles);
+    assert!(error.to_string().contains("/run/nvidia/driver"), "{error}");
+    let config = Config { driver_root: Some("/opt/driver".into()), ..Config::default() };
+    let error = Node::new().discover_with(&config, None).unwrap_err();
+    assert!(error.to_string().contains("/opt/driver"), "{error}");
+}
+
+#[test]
+fn a_module_that_is_not_loaded_leaves_the_version_to_libcuda() {
+    let node = Node::new();
+    node.driver("/usr/lib64", "550.1");
+    assert_eq!(node.discover(None).unwrap().version, "550.1");
+}
+
+#[test]
+fn talos_of_today_and_of_yesterday() {
+    let node = Node::new();
+    let today = node.driver("/usr/local/lib", "580.1").discover(Some("580.1")).unwrap();
+    assert_eq!(today.root, Path::new("/"));
+    assert_eq!(paths(&today).first(), Some(&"/usr/local/lib/libcuda.so.580.1"));
+    let node = Node::new();
+    let old = node.driver("/usr/local/glibc/usr/lib", "570.1").discover(Some("570.1")).unwrap();
+    assert_eq!(old.root, Path::new("/usr/local/glibc"));
+    assert_eq!(paths(&old).first(), Some(&"/usr/lib/libcuda.so.570.1"));
+}
+
+#[test]
+fn an_unusual_directory_is_found_by_the_cache() {
+    let node = Node::new();
+    node.driver("/usr/lib/nvidia-390", "390.1");
+    let mut cache = Cache::default();
+    let path = Path::new("/usr/lib/nvidia-390/libcuda.so.1");
+    cache.insert("libcuda.so.1", path, Class::Elf64, Machine::X86_64);
+    node.write("/etc/ld.so.cache", &cache.to_bytes().unwrap());
+    symlink("libcuda.so.390.1", node.0.path().join("usr/lib/nvidia-390/libcuda.so.1")).unwrap();
+    let driver = node.discover(Some("390.1")).unwrap();
+    assert_eq!(paths(&driver).len(), 2);
+}
+
+#[test]
+fn both_classes_but_no_other_machine() {
+    let node = Node::new();
+    node.driver("/usr/lib64", "550.1");
+    node.write("/usr/lib/libcuda.so.550.1", &testing::library("libcuda.so.1", false, true));
+    let mut foreign = testing::library("libcuda.so.1", true, true);
+    // e_machine: AArch64
+    foreign[18] = 183;
+    node.write("/usr/lib/aarch64-linux-gnu/libcuda.so.550.1", &foreign);
+    let driver = node.discover(Some("550.1")).unwrap();
+    let found: Vec<_> = driver
+        .libraries
+        .iter()
+        .filter(|library| library.soname.as_deref() == Some("libcuda.so.1"))
+        .map(|library| (library.class, library.machine, library.path.to_str().unwrap()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (Class::Elf32, Machine::X86, "/usr/lib/libcuda.so.550.1"),
+            (Class::Elf64, Machine::X86_64, "/usr/lib64/libcuda.so.550.1"),
+        ]
+    );
+}
+
+#[test]
+fn a_damaged_library_is_an_error_where_it_is_mandatory_and_a_note_elsewhere() {
+    let node = Node::new();
+    node.driver("/usr/lib64", "550.1").write("/usr/lib64/libnvidia-tls.so.550.1", b"text");
+    // A SONAME must not lead to another directory.
+    node.library("/usr/lib64/libnvidia-x.so.550.1", "../../etc/x");
+    let driver = node.discover(Some("550.1")).unwrap();
+    let noted: Vec<_> = driver.unreadable.iter().map(|(path, _)| path.to_str().unwrap()).collect();
+    let expected = ["/usr/lib64/libnvidia-tls.so.550.1", "/usr/lib64/libnvidia-x.so.550.1"];
+    assert_eq!(noted, expected);
+    assert_eq!(paths(&driver).len(), 2);
+
+    node.write("/usr/lib64/libcuda.so.550.1", b"\x7fELF");
+    let error = node.discover(Some("550.1")).unwrap_err();
+    assert_eq!(error.code(), Code::LibraryUnreadable);
+    assert!(error.to_string().contains("/usr/lib64/libcuda.so.550.1"), "{error}");
+}
+
+#[test]
+fn links_of_libraries() {
+    let node = Node::new();
+    node.driver("/usr/lib64", "550.1")
+        .library("/usr/lib64/libGLX_nvidia.so.550.1", "libGLX_nvidia.so.0")
+        .library("/usr/lib64/libnvidia-allocator.so.550.1", "libnvidia-allocator.so.1")
+        .library("/usr/lib64/libnvidia-nvvm70.so.4", "libnvidia-nvvm70.so.4")
+        .library("/usr/lib64/vdpau/libvdpau_nvidia.so.550.1", "libvdpau_nvidia.so.1");
+    symlink("libnvidia-ml.so.1", node.0.path().join("usr/lib64/libnvidia-ml.so")).unwrap();
+    let driver = node.discover(Some("550.1")).unwrap();
+    let links = |name: &str| -> Vec<String> {
+        let library = driver.libraries.iter().find(|library| library.path.ends_with(name));
+        let show = |(link, target): &(PathBuf, PathBuf)| {
+            format!("{} {}", link.display(), target.display())
+        };
+        library.unwrap().links.iter().map(show).collect()
+    };
+    assert_eq!(
+        links("libcuda.so.550.1"),
+        ["libcuda.so.1 libcuda.so.550.1", "libcuda.so libcuda.so.1"]
+    );
+    assert_eq!(
+        links("libnvidia-ml.so.550.1"),
+        ["libnvidia-ml.so.1 libnvidia-ml.so.550.1", "libnvidia-ml.so libnvidia-ml.so.1"]
+    );
+    assert_eq!(
+        links("libGLX_nvidia.so.550.1"),
+        [
+            "libGLX_nvidia.so.0 libGLX_nvidia.so.550.1",
+            "libGLX_indirect.so.0 libGLX_nvidia.so.550.1"
+        ]
+    );
+    assert_eq!(
+        links("libnvidia-allocator.so.550.1"),
+        [
+            "libnvidia-allocator.so.1 libnvidia-allocator.so.550.1",
+            "gbm/nvidia-drm_gbm.so ../libnvidia-allocator.so.1"
+        ]
+    );
+    assert_eq!(links("libnvidia-nvvm70.so.4"), [""; 0]);
+    let vdpau =
+        driver.libraries.iter().find(|library| library.path.ends_with("libvdpau_nvidia.so.550.1"));
+    assert_eq!(vdpau.unwrap().subdir, Path::new("vdpau"));
+}
+
+#[test]
+fn sockets_of_the_driver_root_or_else_of_the_host() {
+    let node = Node::new();
+    node.driver("/run/nvidia/driver/usr/lib64", "550.1");
+    let place = |path: &str| {
+        let path = node.0.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::net::UnixListener::bind(path).unwrap();
+    };
+    place("run/nvidia/driver/run/nvidia-persistenced/socket");
+    place("run/nvidia-fabricmanager/socket");
+    fs::create_dir_all(node.0.path().join("tmp/nvidia-mps")).unwrap();
+    let driver = node.discover(Some("550.1")).unwrap();
+    let sockets: Vec<_> = driver
+        .files
+        .iter()
+        .filter(|file| file.kind == FileKind::Socket)
+        .map(|file| (file.source.to_str().unwrap(), file.destination.to_str().unwrap()))
+        .collect();
+    assert_eq!(
+        sockets,
+        [
+            (
+                "/run/nvidia/driver/run/nvidia-persistenced/socket",
+                "/run/nvidia-persistenced/socket"
+            ),
+            ("/run/nvidia-fabricmanager/socket", "/run/nvidia-fabricmanager/socket"),
+            ("/tmp/nvidia-mps", "/tmp/nvidia-mps"),
+        ]
+    );
+}
