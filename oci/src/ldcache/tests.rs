@@ -50,8 +50,14 @@ fn glibc_sorts_the_same_way() {
         fs::write(&path, testing::library(name, true, true)).unwrap();
         ours.insert(name, &path, Class::Elf64, Machine::X86_64);
     }
+    // The 32-bit twin of one of them: the same name under other flags.
+    let narrow = dir.path().join("narrow");
+    fs::create_dir(&narrow).unwrap();
+    let path = narrow.join("libcuda.so.1");
+    fs::write(&path, testing::library("libcuda.so.1", false, true)).unwrap();
+    ours.insert("libcuda.so.1", &path, Class::Elf32, Machine::X86);
     let (conf, file) = (dir.path().join("conf"), dir.path().join("cache"));
-    fs::write(&conf, dir.path().to_str().unwrap()).unwrap();
+    fs::write(&conf, format!("{}\n{}\n", dir.path().display(), narrow.display())).unwrap();
     ldconfig(&["-X", "-f", conf.to_str().unwrap(), "-C", file.to_str().unwrap()]);
     let theirs = Cache::parse(&fs::read(&file).unwrap()).unwrap();
     let in_dir: Vec<Entry> = theirs
