@@ -292,7 +292,9 @@ mod tests {
     #[test]
     fn a_truncated_library_is_an_error_at_every_length() {
         let whole = library("libcuda.so.1", true, true);
-        for length in 0..whole.len() {
+        // The SONAME is followed by the name of libc.
+        let end = whole.len() - b"libc.so.6\0".len();
+        for length in 0..end {
             assert!(read(&whole[..length]).is_err(), "{length} bytes");
         }
     }

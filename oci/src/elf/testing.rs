@@ -1,5 +1,8 @@
 //! ELF files for tests.
 
+/// What a 32-bit library must need for ldconfig to call it one of glibc 2.
+const LIBC: &[u8] = b"libc.so.6\0";
+
 /// A minimal library: one load segment that maps the file at `0x10000`, a dynamic section,
 /// no section headers.
 pub(crate) fn library(soname: &str, wide: bool, little: bool) -> Vec<u8> {
@@ -16,8 +19,9 @@ pub(crate) fn library(soname: &str, wide: bool, little: bool) -> Vec<u8> {
     };
     let (ehdr, phdr, dyn_size): (u16, u16, u32) = if wide { (64, 56, 16) } else { (52, 32, 8) };
     let dynamic = u32::from(ehdr) + 2 * u32::from(phdr);
-    let strings = dynamic + 4 * dyn_size;
-    let length = u32::try_from(soname.len()).unwrap() + 2;
+    let strings = dynamic + 5 * dyn_size;
+    let needed = u32::try_from(soname.len()).unwrap() + 2;
+    let length = needed + u32::try_from(LIBC.len()).unwrap();
     file.extend(b"\x7fELF");
     file.extend([if wide { 2 } else { 1 }, if little { 1 } else { 2 }, 1, 0]);
     file.extend([0; 8]);
@@ -31,7 +35,7 @@ pub(crate) fn library(soname: &str, wide: bool, little: bool) -> Vec<u8> {
     for n in [ehdr, phdr, 2, 0, 0, 0] {
         file.extend(half(n));
     }
-    for (kind, start, size) in [(1, 0, strings + length), (2, dynamic, 4 * dyn_size)] {
+    for (kind, start, size) in [(1, 0, strings + length), (2, dynamic, 5 * dyn_size)] {
         file.extend(word(kind));
         if wide {
             file.extend(word(5));
@@ -44,12 +48,13 @@ pub(crate) fn library(soname: &str, wide: bool, little: bool) -> Vec<u8> {
         }
         file.extend(address(1));
     }
-    for (tag, value) in [(5, strings + 0x10000), (10, length), (14, 1), (0, 0)] {
+    for (tag, value) in [(5, strings + 0x10000), (10, length), (14, 1), (1, needed), (0, 0)] {
         file.extend(address(tag));
         file.extend(address(value));
     }
     file.push(0);
     file.extend(soname.as_bytes());
     file.push(0);
+    file.extend(LIBC);
     file
 }
