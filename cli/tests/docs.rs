@@ -31,7 +31,7 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
     found
 }
 
-/// The first column of the table whose header begins so.
+/// The cells of the table whose header begins so.
 fn table<'a>(text: &'a str, header: &str) -> Vec<Vec<&'a str>> {
     let rows = text.lines().skip_while(|line| !line.starts_with(header)).skip(2);
     rows.take_while(|line| line.starts_with('|'))
@@ -191,4 +191,24 @@ fn the_example_of_settings_is_understood() {
         assert_eq!(warnings, Vec::<String>::new());
         assert_eq!(config == Config::default(), is_default, "{config:?}");
     }
+}
+
+#[test]
+fn every_direct_dependency_has_its_line() {
+    let text = read("docs/dependencies.md");
+    let listed: BTreeSet<&str> = ["| crate | in |", "| crate | why |"]
+        .into_iter()
+        .flat_map(|header| table(&text, header))
+        .flat_map(|row| row[0].split(", "))
+        .collect();
+    let mut used = BTreeSet::new();
+    for member in ["oci", "hook", "shim", "cli", "tests"] {
+        let manifest: toml::Table = read(&format!("{member}/Cargo.toml")).parse().unwrap();
+        for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let names = manifest.get(kind).and_then(toml::Value::as_table).into_iter().flatten();
+            used.extend(names.map(|(name, _)| name.clone()));
+        }
+    }
+    used.retain(|name| !name.starts_with("nvidia-") && name != "containerd-shim-nvidia");
+    assert_eq!(used.iter().map(String::as_str).collect::<BTreeSet<_>>(), listed);
 }

@@ -57,10 +57,10 @@ fn gives_what_is_asked(release: Release) {
     let (containerd, node) = machine(release);
     let [first, second] = <[Gpu; 2]>::try_from(node.gpus()).expect("two GPUs");
 
-    assert_gpus(&look(&containerd, &node, Some("0")), &node, &[first.clone()]);
-    assert_gpus(&look(&containerd, &node, Some("1")), &node, &[second.clone()]);
+    assert_gpus(&look(&containerd, &node, Some("0")), &node, std::slice::from_ref(&first));
+    assert_gpus(&look(&containerd, &node, Some("1")), &node, std::slice::from_ref(&second));
     assert_gpus(&look(&containerd, &node, Some("all")), &node, &[first.clone(), second.clone()]);
-    assert_gpus(&look(&containerd, &node, Some(&first.uuid)), &node, &[first.clone()]);
+    assert_gpus(&look(&containerd, &node, Some(&first.uuid)), &node, std::slice::from_ref(&first));
     assert_gpus(&look(&containerd, &node, Some(&second.bus_id)), &node, &[second]);
     assert_gpus(&look(&containerd, &node, Some("none")), &node, &[]);
     for ask in [None, Some("void"), Some("")] {
@@ -75,7 +75,7 @@ fn lists_in_any_form(release: Release) {
     let both = [first.clone(), second.clone()];
 
     assert_gpus(&look(&containerd, &node, Some("1,0")), &node, &both);
-    assert_gpus(&look(&containerd, &node, Some("0,0")), &node, &[first.clone()]);
+    assert_gpus(&look(&containerd, &node, Some("0,0")), &node, std::slice::from_ref(&first));
     let mixed = format!("{} , {}", second.uuid, first.bus_id.to_uppercase());
     assert_gpus(&look(&containerd, &node, Some(&mixed)), &node, &both);
     containerd.assert_clean();
