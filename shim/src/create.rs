@@ -13,7 +13,6 @@ use containerd_shim_protos::api::{CreateTaskRequest, Mount as ProtoMount};
 use containerd_shim_protos::protobuf::{Message, MessageField};
 use nvidia_oci::{Bundle, Code, Config, ConfigSource, Error, Handler};
 
-use crate::args::Args;
 use crate::frame::answer::Refusal;
 use crate::options::{self, Translation};
 use crate::program::Program;
@@ -46,21 +45,19 @@ pub(crate) enum Verdict {
 
 /// Judges Creates.
 pub(crate) struct Creator {
-    namespace: String,
     handler: Handler,
     worker: Worker,
 }
 
 impl Creator {
-    pub(crate) fn new(program: &Program, args: &Args) -> Self {
-        let namespace = args.namespace.clone();
+    pub(crate) fn new(program: &Program) -> Self {
         let handler = program.handler();
         let program = program.clone();
-        Self::with(namespace, handler, Worker::new(move || program.again("worker")))
+        Self::with(handler, Worker::new(move || program.again("worker")))
     }
 
-    pub(crate) fn with(namespace: String, handler: Handler, worker: Worker) -> Self {
-        Self { namespace, handler, worker }
+    pub(crate) fn with(handler: Handler, worker: Worker) -> Self {
+        Self { handler, worker }
     }
 
     /// Judges the message of a Create whose caller waits for `timeout`. On a thread of its own: a
@@ -160,7 +157,6 @@ impl Creator {
 
     fn job(&self, request: &CreateTaskRequest, source: &ConfigSource) -> Job {
         Job {
-            namespace: self.namespace.clone(),
             id: request.id.clone(),
             handler: self.handler.name().to_owned(),
             bundle: request.bundle.clone().into(),

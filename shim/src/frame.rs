@@ -122,7 +122,7 @@ impl<R: Read> Frames<R> {
     pub(crate) fn next(&mut self) -> io::Result<Option<Incoming<'_>>> {
         self.frame.bytes.clear();
         self.frame.bytes.shrink_to(KEPT);
-        if self.source.fill_buf()?.is_empty() {
+        if self.is_at_end()? {
             return Ok(None);
         }
         let mut header = [0; HEADER_LEN];
@@ -140,6 +140,16 @@ impl<R: Read> Frames<R> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Ok(Some(Incoming::Frame(&mut self.frame)))
+    }
+
+    fn is_at_end(&mut self) -> io::Result<bool> {
+        loop {
+            match self.source.fill_buf() {
+                Ok(bytes) => return Ok(bytes.is_empty()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The payload of an oversize frame.

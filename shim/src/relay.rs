@@ -57,7 +57,7 @@ struct Relay {
 /// answer to the Create that comes.
 pub(crate) fn run(program: &Program, args: &Args, inheritance: Inheritance) -> ExitCode {
     let Inheritance { listener, served, inner } = inheritance;
-    let creator = Creator::new(program, args);
+    let creator = Creator::new(program);
     let remove = || {
         if let Err(error) = served.remove() {
             log::warn!("{error}");

@@ -163,7 +163,7 @@ mod tests {
     fn the_job_is_its_standard_input_and_the_environment_is_empty() {
         let answer = run(r#"environment=$(tr '\0' '\n' < /proc/$$/environ); job=$(cat)
             case "$environment$job" in
-                '{"namespace":'*'"bundle":""'*) echo '{"refused":{"message":"yes"}}';;
+                '{"id":'*'"bundle":""'*) echo '{"refused":{"message":"yes"}}';;
             esac"#);
         assert_eq!(answer.unwrap(), Answer::Refused { message: "yes".to_owned() });
     }

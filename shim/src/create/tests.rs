@@ -23,7 +23,7 @@ impl Scene {
             command.args(["-c", worker]).arg(&dir);
             command
         });
-        Self { creator: Creator::with("ns".to_owned(), Handler::Nvidia, worker), bundle }
+        Self { creator: Creator::with(Handler::Nvidia, worker), bundle }
     }
 
     fn request(&self) -> CreateTaskRequest {

@@ -287,7 +287,7 @@ fn a_panic_at_a_create_is_an_answer() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("config.json"), ASKS).unwrap();
     let worker = crate::worker::Worker::new(|| panic!("a bug"));
-    let creator = Creator::with("ns".to_owned(), nvidia_oci::Handler::Nvidia, worker);
+    let creator = Creator::with(nvidia_oci::Handler::Nvidia, worker);
     let frame = create(1, V3, dir.path());
     let parsed = crate::frame::request::Request::parse(frame.payload()).unwrap();
     let verdict = creator.judge(parsed.payload(frame.payload()), None);

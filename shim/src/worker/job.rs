@@ -8,8 +8,6 @@ use serde::{Deserialize, Serialize};
 /// One Create.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// containerd's namespace.
-    pub(crate) namespace: String,
     /// The container's id.
     pub(crate) id: String,
     /// Name of the handler, `nvidia` or `nvidia-cdi`.

@@ -43,7 +43,7 @@ impl Scene {
             command.args(["-c", &script]);
             command
         });
-        let creator = Creator::with("ns".to_owned(), Handler::Nvidia, worker);
+        let creator = Creator::with(Handler::Nvidia, worker);
         let sockets = [dir.path().join("outer"), path.clone()];
         let relay = spawn(move || {
             let inner_ended = || Error::new(Code::InnerShim, ended.recv().unwrap_or_default());
