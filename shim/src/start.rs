@@ -125,6 +125,7 @@ fn launch(
         .args(request.debug.then_some("-debug"))
         // runc would make a socket of it inside of the container.
         .env_remove("NOTIFY_SOCKET")
+        .env(inner::ARENAS, "1")
         .process_group(0)
         .stderr(Stdio::null());
     if let Some(address) = &request.ttrpc_address {
