@@ -24,7 +24,8 @@ test-drivers: prerequisites
 
 # What a container costs, ours and the stock shim's side by side.
 bench: prerequisites release
-	$(CARGO) bench --locked -p tests
+	$(CARGO) build --locked -p tests --bins
+	NVS_PROGRAMS=$(abspath $(dist)) $(CARGO) bench --locked -p tests --bench cost --profile dev
 
 lint:
 	$(CARGO) fmt --all --check

@@ -23,10 +23,14 @@ pub fn scratch() -> PathBuf {
     dir
 }
 
-/// The directory with both shims and `nvidia-shim`, built from this work tree.
+/// The directory with both shims and `nvidia-shim`, built from this work tree; another one that
+/// holds them if `NVS_PROGRAMS` names it, as `make bench` does with those of `make release`.
 pub fn product() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        if let Some(dir) = std::env::var_os("NVS_PROGRAMS") {
+            return PathBuf::from(dir);
+        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         succeed(
             Command::new(cargo)
