@@ -1,14 +1,16 @@
 //! Images made on the spot, as OCI layouts in a tar file that `ctr images import` reads.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::build::{probe, static_probe, succeed};
+use crate::build::{probe, scratch, static_probe, succeed};
 use crate::release::fetched;
 
 /// An image: its name, and what fills the directory of each of its layers.
@@ -46,8 +48,16 @@ impl Image {
         self.layers.iter().for_each(|fill| fill(dir));
     }
 
-    /// Writes the layout below `dir` and packs it.
-    pub(crate) fn archive(&self, dir: &Path) -> PathBuf {
+    /// The image as a tar file, made once in a test process.
+    pub(crate) fn archive(&self) -> PathBuf {
+        static MADE: Mutex<BTreeMap<&str, PathBuf>> = Mutex::new(BTreeMap::new());
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        made.entry(self.name).or_insert_with(|| self.make()).clone()
+    }
+
+    fn make(&self) -> PathBuf {
+        let work = tempfile::tempdir_in(scratch()).expect("a directory");
+        let dir = work.path();
         let layout = dir.join("layout");
         fs::create_dir_all(layout.join("blobs/sha256")).expect("layout");
         let mut layers = Vec::new();
@@ -76,8 +86,9 @@ impl Image {
         fs::write(layout.join("index.json"), index.to_string()).expect("index.json");
         fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)
             .expect("oci-layout");
-        let archive = dir.join("image.tar");
-        pack(&layout, &archive);
+        let archive = scratch().join(format!("image-{}.tar", self.name));
+        pack(&layout, &dir.join("image.tar"));
+        fs::rename(dir.join("image.tar"), &archive).expect("an image's file");
         archive
     }
 }
