@@ -84,7 +84,7 @@ impl Translation {
         let RuntimeOptions { config_path, config_body } = RuntimeOptions::parse(value)?;
         // A path comes without a body, and a body without a path.
         let read = if config_path.is_empty() {
-            table::of_text(&config_body, "the options table")
+            table::of_text(&config_body)
         } else {
             table::of_file(Path::new(&config_path))
         };

@@ -37,6 +37,8 @@ pub struct Setup<'a> {
     pub cri: bool,
     /// The node that the handlers of the CRI plugin see.
     pub node: Option<&'a Node>,
+    /// A node that is the host itself, as far as shims can see, without any option.
+    pub host: Option<&'a Node>,
 }
 
 /// A running containerd.
@@ -48,6 +50,7 @@ pub struct Containerd {
     dir: TempDir,
     name: String,
     cri: bool,
+    host_config: Option<PathBuf>,
 }
 
 impl Containerd {
@@ -63,10 +66,11 @@ impl Containerd {
         let mut containerd = Self {
             release,
             daemon: None,
-            namespace: MountNamespace::new(),
+            namespace: MountNamespace::new(setup.host.map(Node::root).as_deref()),
             name: suffix.to_lowercase(),
             dir,
             cri: setup.cri,
+            host_config: setup.host.map(Node::host_config),
         };
         fs::write(containerd.path("config.toml"), containerd.config(setup)).expect("config.toml");
         containerd.launch();
@@ -121,6 +125,7 @@ impl Containerd {
             .arg(self.path("config.toml"))
             .env("PATH", self.search_path())
             .env("TMPDIR", self.dir.path())
+            .envs(self.host_config.iter().map(|file| ("NVIDIA_CTK_CONFIG_FILE_PATH", file)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("dup"))
             .stderr(log);
@@ -134,6 +139,12 @@ impl Containerd {
         let mut command = self.ctr_in(namespace);
         command.args(["images", "import", "--no-unpack"]).arg(image.archive());
         self.output(&mut command).ok();
+        let known = || {
+            let mut command = self.ctr_in(namespace);
+            let list = self.output(command.args(["images", "ls"])).ok();
+            list.contains("io.cri-containerd.image=managed")
+        };
+        assert!(!self.cri || eventually(known), "the CRI plugin does not take up the image");
     }
 
     /// What is left of containers: processes, shim sockets, mounts, cgroups, bundles. Empty when

@@ -143,8 +143,9 @@ fn busybox(root: &Path) {
     for dir in ["etc", "proc", "sys", "dev", "tmp", "root", "usr/lib"] {
         fs::create_dir_all(root.join(dir)).expect(dir);
     }
-    let busybox = bin.join("busybox");
-    copy(&debian("bin/busybox"), &busybox);
+    let busybox = debian("bin/busybox");
+    copy(&busybox, &bin.join("busybox"));
+    // Not the copy: another thread may start a program while it is open for writing.
     for applet in succeed(Command::new(&busybox).arg("--list")).lines() {
         let link = bin.join(applet);
         if applet != "busybox" && !link.exists() {

@@ -10,6 +10,8 @@ use std::thread;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::stat::Mode;
+use nix::unistd::mkdir;
 
 /// The directory that each namespace has of its own.
 pub(crate) const RUN: &str = "/run/containerd";
@@ -20,13 +22,25 @@ pub(crate) struct MountNamespace {
 }
 
 impl MountNamespace {
-    pub(crate) fn new() -> Self {
+    /// With the procfs entries of `node`, the root of a simulated node, in place of the machine's.
+    pub(crate) fn new(node: Option<&Path>) -> Self {
         fs::create_dir_all(RUN).expect(RUN);
-        let made = thread::spawn(|| -> nix::Result<_> {
+        let node = node.map(Path::to_owned);
+        let made = thread::spawn(move || -> nix::Result<_> {
             unshare(CloneFlags::CLONE_NEWNS)?;
             let none: Option<&str> = None;
             mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
             mount(Some("tmpfs"), RUN, Some("tmpfs"), MsFlags::empty(), Some("mode=0711"))?;
+            if let Some(node) = node {
+                // A user namespace gets a procfs only where one is wholly visible.
+                let whole = Path::new(RUN).join("proc");
+                mkdir(&whole, Mode::S_IRWXU)?;
+                mount(Some("proc"), &whole, Some("proc"), MsFlags::empty(), none)?;
+                for entry in ["proc/driver", "proc/devices"] {
+                    let place = Path::new("/").join(entry);
+                    mount(Some(&node.join(entry)), &place, none, MsFlags::MS_BIND, none)?;
+                }
+            }
             Ok((File::open("/proc/thread-self/ns/mnt"), mounts("/proc/thread-self")))
         });
         let made = made.join().expect("thread").expect("a mount namespace (tests run as root)");

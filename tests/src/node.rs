@@ -44,10 +44,32 @@ impl Node {
         self.dir.path().join("config.toml")
     }
 
+    /// The file for shims to which the node is the host itself: its driver and device nodes are
+    /// not at their usual places.
+    pub(crate) fn host_config(&self) -> PathBuf {
+        let file = self.dir.path().join("host-config.toml");
+        let root = self.root();
+        let root = root.display();
+        let text = format!("[nvidia-shim]\ndriver-root = '{root}'\ndev-root = '{root}'\n");
+        fs::write(&file, text).expect("host-config.toml");
+        file
+    }
+
     /// Sets further keys of the table `[nvidia-shim]`, one a line.
     pub fn configure(&self, keys: &str) {
         let text = format!("[nvidia-shim]\nhost-root = '{}'\n{keys}\n", self.root().display());
         fs::write(self.config(), text).expect("config.toml");
+    }
+
+    /// As after `rmmod`: the driver's files stay.
+    pub fn unload(&self) {
+        for dir in ["proc/driver/nvidia", "sys/module/nvidia"] {
+            fs::remove_dir_all(self.root().join(dir)).expect(dir);
+        }
+        let devices = self.root().join("proc/devices");
+        let text = fs::read_to_string(&devices).expect("proc/devices");
+        let rest: Vec<_> = text.lines().filter(|line| !line.contains("nvidia")).collect();
+        fs::write(devices, rest.join("\n")).expect("proc/devices");
     }
 
     /// In index order, which is that of bus ids.

@@ -38,41 +38,46 @@ pub(super) fn of_file(path: &Path) -> Typed {
         other => other,
     };
     match read {
-        Ok(_) => of_text(&text, &path.display().to_string()),
+        Ok(_) => parse(&text, &path.display().to_string(), Code::ConfigUnreadable),
         Err(error) => {
             let what = format!("ConfigPath {}", path.display());
-            let broken = Some(Error::caused(Code::OptionsUnreadable, what, error));
+            let broken = Some(Error::caused(Code::ConfigUnreadable, what, error));
             Typed { broken, ..Typed::default() }
         }
     }
 }
 
-/// Reads a text; `place` is what errors call it.
-pub(super) fn of_text(text: &str, place: &str) -> Typed {
+/// Reads the text of the handler's options table.
+pub(super) fn of_text(text: &str) -> Typed {
+    parse(text, "the options table", Code::OptionsUnreadable)
+}
+
+/// `place` is what errors call the text, `code` what they are.
+fn parse(text: &str, place: &str, code: Code) -> Typed {
     let mut read = Typed::default();
     match text.parse::<Table>() {
         Ok(table) => {
             for (key, value) in table {
-                read.take(&key, &value, place);
+                read.take(&key, &value, place, code);
             }
         }
         Err(error) => {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             let what = format!("{place}, line {line}: {}", error.message());
-            read.broken = Some(Error::new(Code::OptionsUnreadable, what));
+            read.broken = Some(Error::new(code, what));
         }
     }
     read
 }
 
 impl Typed {
-    fn take(&mut self, key: &str, value: &Value, place: &str) {
+    fn take(&mut self, key: &str, value: &Value, place: &str, code: Code) {
         match self.set_runc(key, value) {
             Key::Runc => {}
             Key::WrongType => {
                 let what = format!("{place}: {key} cannot be of type {}", value.type_str());
-                self.broken = Some(Error::new(Code::OptionsUnreadable, what));
+                self.broken = Some(Error::new(code, what));
             }
             Key::Foreign if OurKey::ours(key).is_some() => {
                 // Strings and booleans of JSON are those of TOML; whatever else it is, is refused

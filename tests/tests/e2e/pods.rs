@@ -28,7 +28,8 @@ struct Cluster {
 impl Cluster {
     fn new(release: Release) -> Self {
         let node = Node::new(2);
-        let containerd = Containerd::start_as(release, Setup { cri: true, node: Some(&node) });
+        let containerd =
+            Containerd::start_as(release, Setup { cri: true, node: Some(&node), host: None });
         containerd.import(&BUSYBOX);
         let cri = Cri::connect(containerd.socket());
         let pod_config = pod_config(&containerd);
@@ -171,6 +172,10 @@ fn pod_ends_with_its_inner_shim(release: Release) {
     assert!(eventually(|| {
         let state = cri.pod_status(&pod).expect("PodSandboxStatus").state.enum_value();
         state == Ok(PodSandboxState::SANDBOX_NOTREADY)
+    }));
+    assert!(eventually(|| {
+        let state = cri.status(&container).expect("ContainerStatus").state.enum_value();
+        state == Ok(ContainerState::CONTAINER_EXITED)
     }));
     // containerd 2.1 fails here while it looks for the dead shim, the stock one too; the kubelet
     // tries again.

@@ -53,7 +53,7 @@ fn broken_settings_refuse_only_who_asks(release: Release) {
 fn node_without_driver(release: Release) {
     let containerd = with_busybox(release);
     let node = Node::new(1);
-    fs::remove_dir_all(node.root().join("proc/driver")).expect("proc/driver");
+    node.unload();
     let line = refusal(&containerd, &node, "all");
     assert!(line.contains("NVS-201"), "{line}");
     containerd.container(&BUSYBOX, "d").on(&node).run(&["true"]).ok();
