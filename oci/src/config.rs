@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 pub use key::{KEYS, Key};
 
-use crate::{Handler, Host, Result, trust};
+use crate::{Capabilities, Handler, Host, Result, trust};
 
 /// Effective settings. Absent keys have NVIDIA's defaults, ours those of the design.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,11 @@ pub struct Config {
     /// `[nvidia-shim] no-driver`
     pub no_driver: NoDriver,
     /// `[nvidia-shim] driver-capabilities`
-    pub driver_capabilities: Switch,
+    pub driver_capabilities: DriverCapabilities,
+    /// `supported-driver-capabilities`: those that may be asked for.
+    pub supported_capabilities: Capabilities,
+    /// `[nvidia-container-runtime] mode`
+    pub mode: String,
     /// `[nvidia-shim] requirements`
     pub requirements: Switch,
     /// `[nvidia-shim] load-kmods`, else `[nvidia-container-cli] load-kmods`
@@ -45,6 +49,15 @@ pub enum LibraryPath {
     Image,
     /// The directory that they have in the driver root.
     Host,
+}
+
+/// Whether containers get the driver capabilities that they ask for, or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverCapabilities {
+    /// Honoured for handler `nvidia`, all for `nvidia-cdi` and where `mode` is one of CDI.
+    Auto,
+    Honour,
+    All,
 }
 
 /// What becomes of a request on a node that has neither driver nor NVIDIA function on PCI.
@@ -80,7 +93,9 @@ impl Default for Config {
             inner_shim: None,
             library_path: LibraryPath::Auto,
             no_driver: NoDriver::Refuse,
-            driver_capabilities: Switch("auto".to_owned()),
+            driver_capabilities: DriverCapabilities::Auto,
+            supported_capabilities: Capabilities::ALL,
+            mode: "auto".to_owned(),
             requirements: Switch("auto".to_owned()),
             load_kmods: true,
         }

@@ -22,6 +22,7 @@ pub enum Code {
     MigName,
     ExcludedGpu,
     UuidUnknown,
+    CapabilityUnsupported,
     // 2xx: what the host has
     NoKernelDriver,
     NoGpu,
@@ -74,6 +75,9 @@ impl Code {
             }
             Self::UuidUnknown => {
                 ("NVS-105", "run nvidia-smi once or enable persistence mode, or ask by index")
+            }
+            Self::CapabilityUnsupported => {
+                ("NVS-106", "ask for fewer, or add them to supported-driver-capabilities")
             }
             Self::NoKernelDriver => (
                 "NVS-201",

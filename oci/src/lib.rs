@@ -14,6 +14,7 @@
 )]
 
 mod bundle;
+mod capability;
 mod config;
 mod driver;
 mod edit;
@@ -31,7 +32,11 @@ mod spec;
 mod trust;
 
 pub use bundle::Bundle;
-pub use config::{Config, ConfigSource, KEYS as CONFIG_KEYS, Key, LibraryPath, NoDriver, Switch};
+pub use capability::Capabilities;
+pub use config::{
+    Config, ConfigSource, DriverCapabilities, KEYS as CONFIG_KEYS, Key, LibraryPath, NoDriver,
+    Switch,
+};
 pub use driver::{Driver, DriverFile, FileKind, Library};
 pub use edit::{DeviceNode, Edits, Mount};
 pub use error::{Code, Error, Result};

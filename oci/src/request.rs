@@ -10,10 +10,12 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::{BusId, Code, Error, Result, Spec};
+use crate::{BusId, Capabilities, Code, Error, Result, Spec};
 
 /// Which GPUs a container sees.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+/// Which parts of the driver a container may use.
+pub const DRIVER_CAPABILITIES: &str = "NVIDIA_DRIVER_CAPABILITIES";
 const CUDA_VERSION: &str = "CUDA_VERSION";
 const REQUIRE_CUDA: &str = "NVIDIA_REQUIRE_CUDA";
 
@@ -26,6 +28,7 @@ const CONTAINER_TYPE: [&str; 2] =
 pub struct Request {
     pub gpus: Selection,
     pub source: Source,
+    pub capabilities: AskedCapabilities,
 }
 
 /// Which GPUs were asked for.
@@ -36,6 +39,20 @@ pub enum Selection {
     All,
     /// In the order of the list, as it was written; never empty.
     Listed(Vec<Selector>),
+}
+
+/// Which driver capabilities were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AskedCapabilities {
+    /// The variable is not there, or names nothing.
+    Default,
+    /// `all`; also an image from before the variable that does not have it.
+    All,
+    Listed {
+        known: Capabilities,
+        /// As they were written.
+        unknown: Vec<String>,
+    },
 }
 
 /// One item of a list.
@@ -138,11 +155,38 @@ impl Request {
                 return Ok(environment.legacy_image().map(|version| Self {
                     gpus: Selection::All,
                     source: Source::LegacyImage(version.to_owned()),
+                    capabilities: AskedCapabilities::of(environment),
                 }));
             }
         };
         let source = Source::Variable(VISIBLE_DEVICES, value.to_owned());
-        Ok(Selection::parse(value).map(|gpus| Self { gpus, source }))
+        let capabilities = AskedCapabilities::of(environment);
+        Ok(Selection::parse(value).map(|gpus| Self { gpus, source, capabilities }))
+    }
+}
+
+impl AskedCapabilities {
+    fn of(environment: &Environment) -> Self {
+        match environment.driver_capabilities {
+            Entry::Set(value) => Self::parse(value),
+            Entry::Absent if environment.legacy_image().is_some() => Self::All,
+            Entry::Absent | Entry::WithoutValue => Self::Default,
+        }
+    }
+
+    fn parse(list: &str) -> Self {
+        let (mut known, mut unknown) = (Capabilities::NONE, Vec::new());
+        for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            match Capabilities::named(name) {
+                _ if name == "all" => return Self::All,
+                Some(capability) => known = known.or(capability),
+                None => unknown.push(shortened(name).into_owned()),
+            }
+        }
+        if known.is_empty() && unknown.is_empty() {
+            return Self::Default;
+        }
+        Self::Listed { known, unknown }
     }
 }
 
@@ -210,6 +254,7 @@ impl AsRef<str> for Text<'_> {
 #[derive(Default)]
 struct Environment<'a> {
     visible_devices: Entry<'a>,
+    driver_capabilities: Entry<'a>,
     cuda_version: Entry<'a>,
     require_cuda: Entry<'a>,
 }
@@ -233,6 +278,7 @@ impl<'a> Environment<'a> {
             };
             match name {
                 VISIBLE_DEVICES => environment.visible_devices = value,
+                DRIVER_CAPABILITIES => environment.driver_capabilities = value,
                 CUDA_VERSION => environment.cuda_version = value,
                 REQUIRE_CUDA => environment.require_cuda = value,
                 _ => {}

@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use super::{Config, LibraryPath, NoDriver, Switch};
+use super::{Config, DriverCapabilities, LibraryPath, NoDriver, Switch};
+use crate::Capabilities;
 
 /// Our keys, as they are written in `[nvidia-shim]`, in the handler's options table and after
 /// `--set`. Case and dashes do not matter, so that `HostRoot` does as well in an options table.
@@ -31,6 +32,10 @@ pub enum Key {
     DriverCapabilities,
     Requirements,
     LoadKmods,
+    /// NVIDIA's `supported-driver-capabilities`.
+    SupportedCapabilities,
+    /// NVIDIA's `nvidia-container-runtime.mode`.
+    Mode,
 }
 
 /// Tables and keys of NVIDIA's `config.toml`; those without a meaning here may stand there.
@@ -46,7 +51,6 @@ const NVIDIA_KEYS: &[&str] = &[
     "swarm-resource",
     "accept-nvidia-visible-devices-envvar-when-unprivileged",
     "accept-nvidia-visible-devices-as-volume-mounts",
-    "supported-driver-capabilities",
 ];
 
 impl Key {
@@ -75,6 +79,8 @@ impl Key {
         }
         match name {
             "nvidia-container-cli.root" => return Ok(Some(Self::DriverRoot)),
+            "supported-driver-capabilities" => return Ok(Some(Self::SupportedCapabilities)),
+            "nvidia-container-runtime.mode" => return Ok(Some(Self::Mode)),
             "nvidia-container-cli.load-kmods" => return Ok(Some(Self::LoadKmods)),
             _ => {}
         }
@@ -108,7 +114,18 @@ impl Config {
                 let choices = [("refuse", NoDriver::Refuse), ("start", NoDriver::Start)];
                 self.no_driver = one_of(value, &choices)?;
             }
-            Key::DriverCapabilities => self.driver_capabilities = Switch(value.to_owned()),
+            Key::DriverCapabilities => {
+                self.driver_capabilities = one_of(
+                    value,
+                    &[
+                        ("auto", DriverCapabilities::Auto),
+                        ("honour", DriverCapabilities::Honour),
+                        ("all", DriverCapabilities::All),
+                    ],
+                )?;
+            }
+            Key::SupportedCapabilities => self.supported_capabilities = capabilities(value)?,
+            Key::Mode => value.clone_into(&mut self.mode),
             Key::Requirements => {
                 let choices = ["auto", "enforce", "warn", "off"].map(|word| (word, word));
                 self.requirements = Switch(one_of(value, &choices)?.to_owned());
@@ -119,6 +136,16 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// A comma separated list; NVIDIA's default file has all of them.
+fn capabilities(value: &str) -> Result<Capabilities, String> {
+    let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.try_fold(Capabilities::NONE, |set, name| match Capabilities::named(name) {
+        _ if name == "all" => Ok(Capabilities::ALL),
+        Some(capability) => Ok(set.or(capability)),
+        None => Err(format!("{name:?} is none of {}, all", Capabilities::known_names())),
+    })
 }
 
 fn path(value: &str) -> Result<PathBuf, String> {

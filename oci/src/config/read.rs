@@ -23,6 +23,14 @@ type Table = BTreeMap<Spanned<String>, Spanned<Value>>;
 struct ConfigFile {
     nvidia_shim: Table,
     nvidia_container_cli: Cli,
+    nvidia_container_runtime: Runtime,
+    supported_driver_capabilities: Option<Spanned<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Runtime {
+    mode: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -100,6 +108,14 @@ impl Text<'_> {
         }
         if let Some(load) = file.nvidia_container_cli.load_kmods {
             config.load_kmods = load;
+        }
+        for (key, value) in [
+            (Key::SupportedCapabilities, file.supported_driver_capabilities),
+            (Key::Mode, file.nvidia_container_runtime.mode),
+        ] {
+            if let Some(value) = value {
+                self.assign(config, key, value.as_ref(), value.span())?;
+            }
         }
         self.apply_table(&file.nvidia_shim, config, warnings)
     }
