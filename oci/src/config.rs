@@ -34,6 +34,9 @@ pub struct Config {
     pub supported_capabilities: Capabilities,
     /// `[nvidia-container-runtime] mode`
     pub mode: String,
+    /// `[nvidia-container-runtime] runtimes`: the OCI runtimes behind our own, tried in this order;
+    /// a name or a path.
+    pub runtimes: Vec<String>,
     /// `[nvidia-shim] requirements`
     pub requirements: Switch,
     /// `[nvidia-shim] load-kmods`, else `[nvidia-container-cli] load-kmods`
@@ -96,6 +99,7 @@ impl Default for Config {
             driver_capabilities: DriverCapabilities::Auto,
             supported_capabilities: Capabilities::ALL,
             mode: "auto".to_owned(),
+            runtimes: ["runc", "crun"].map(str::to_owned).to_vec(),
             requirements: Switch("auto".to_owned()),
             load_kmods: true,
         }

@@ -43,6 +43,7 @@ pub enum Code {
     InnerShim,
     WorkerTimeout,
     WorkerCrashed,
+    LowLevelRuntime,
 }
 
 impl Code {
@@ -109,6 +110,9 @@ impl Code {
             }
             Self::WorkerTimeout => ("NVS-402", "look for a hanging file system under the image"),
             Self::WorkerCrashed => ("NVS-403", "please report this with the log of containerd"),
+            Self::LowLevelRuntime => {
+                ("NVS-404", "install runc, or name a runtime in runtimes of config.toml")
+            }
         }
     }
 }

@@ -12,9 +12,11 @@ pub enum Handler {
 }
 
 impl Handler {
-    /// The handler of a program name such as `containerd-shim-nvidia-cdi-v2`.
+    /// The handler of a program name such as `containerd-shim-nvidia-cdi-v2` or
+    /// `nvidia-container-runtime.cdi`.
     pub fn of_program(name: &str) -> Self {
-        if name.contains("nvidia-cdi") { Self::NvidiaCdi } else { Self::Nvidia }
+        let cdi = name.contains("nvidia-cdi") || name.ends_with("nvidia-container-runtime.cdi");
+        if cdi { Self::NvidiaCdi } else { Self::Nvidia }
     }
 
     /// The handler of a `RuntimeClass` handler name, `nvidia` or `nvidia-cdi`.

@@ -31,6 +31,7 @@ struct ConfigFile {
 #[serde(default)]
 struct Runtime {
     mode: Option<Spanned<String>>,
+    runtimes: Option<Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -108,6 +109,9 @@ impl Text<'_> {
         }
         if let Some(load) = file.nvidia_container_cli.load_kmods {
             config.load_kmods = load;
+        }
+        if let Some(runtimes) = file.nvidia_container_runtime.runtimes {
+            config.runtimes = runtimes;
         }
         for (key, value) in [
             (Key::SupportedCapabilities, file.supported_driver_capabilities),
