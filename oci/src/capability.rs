@@ -48,6 +48,19 @@ impl Capabilities {
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, set)| *set)
     }
 
+    /// Those of a list with commas; `all` is all of them.
+    ///
+    /// # Errors
+    /// Which name is none of theirs, in words.
+    pub(crate) fn listed(list: &str) -> Result<Self, String> {
+        let mut names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.try_fold(Self::NONE, |set, name| match Self::named(name) {
+            _ if name == "all" => Ok(Self::ALL),
+            Some(capability) => Ok(set.or(capability)),
+            None => Err(format!("{name:?} is none of {}, all", Self::known_names())),
+        })
+    }
+
     /// The names that are known, for a person.
     pub fn known_names() -> String {
         Self::ALL.to_string()
@@ -156,9 +169,7 @@ impl Config {
     /// Whether a container gets the capabilities that it asks for, and no others.
     pub fn honours_capabilities(&self, handler: Handler) -> bool {
         match self.driver_capabilities {
-            DriverCapabilities::Auto => {
-                handler == Handler::Nvidia && !["jit-cdi", "cdi"].contains(&self.mode.as_str())
-            }
+            DriverCapabilities::Auto => !self.is_cdi(handler),
             DriverCapabilities::Honour => true,
             DriverCapabilities::All => false,
         }
@@ -168,7 +179,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Spec;
+    use crate::{Mode, Spec};
 
     fn granted(env: &[&str], config: &Config, handler: Handler) -> Result<Granted> {
         let env: Vec<&str> = ["NVIDIA_VISIBLE_DEVICES=all"].iter().chain(env).copied().collect();
@@ -256,9 +267,9 @@ mod tests {
         let mut config = Config::default();
         assert!(!all(&config, Handler::Nvidia));
         assert!(all(&config, Handler::NvidiaCdi));
-        for (mode, expected) in [("jit-cdi", true), ("cdi", true), ("legacy", false)] {
-            config.mode = mode.to_owned();
-            assert_eq!(all(&config, Handler::Nvidia), expected, "{mode}");
+        for (mode, expected) in [(Mode::JitCdi, true), (Mode::Cdi, true), (Mode::Legacy, false)] {
+            config.mode = mode;
+            assert_eq!(all(&config, Handler::Nvidia), expected, "{mode:?}");
         }
         config.driver_capabilities = DriverCapabilities::All;
         assert!(all(&config, Handler::Nvidia));

@@ -2,18 +2,22 @@
 //! options table, and `--set` of the command line; later ones win, key by key.
 //!
 //! What the settings mean is here; how they are read is in [`read`], which keys there are in
-//! [`key`].
+//! [`key`], what they hold and where that came from in [`settings`].
 
 mod key;
 mod read;
+mod settings;
+mod value;
 
 use std::path::{Path, PathBuf};
 
 pub use key::{KEYS, Key};
+pub use settings::{Origin, Setting, Settings};
+pub use value::Value;
 
 use crate::{Capabilities, Handler, Host, Result, trust};
 
-/// Effective settings. Absent keys have NVIDIA's defaults, ours those of the design.
+/// What the settings mean. Absent keys have NVIDIA's defaults, ours those of the design.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `[nvidia-shim] host-root`: the prefix of the host; another than `/` is a simulated node.
@@ -32,15 +36,34 @@ pub struct Config {
     pub driver_capabilities: DriverCapabilities,
     /// `supported-driver-capabilities`: those that may be asked for.
     pub supported_capabilities: Capabilities,
+    /// `[nvidia-shim] requirements`
+    pub requirements: Requirements,
+    /// `disable-require`
+    pub disable_require: bool,
+    /// `[nvidia-shim] load-kmods`, else `[nvidia-container-cli] load-kmods`
+    pub load_kmods: bool,
     /// `[nvidia-container-runtime] mode`
-    pub mode: String,
+    pub mode: Mode,
     /// `[nvidia-container-runtime] runtimes`: the OCI runtimes behind our own, tried in this order;
     /// a name or a path.
     pub runtimes: Vec<String>,
-    /// `[nvidia-shim] requirements`
-    pub requirements: Switch,
-    /// `[nvidia-shim] load-kmods`, else `[nvidia-container-cli] load-kmods`
-    pub load_kmods: bool,
+    /// `[nvidia-shim] policy`
+    pub policy: Policy,
+    /// `[nvidia-shim] on-denied`
+    pub on_denied: OnDenied,
+    /// `[nvidia-shim] management-namespaces`: where containers may have the kinds of devices that
+    /// manage GPUs.
+    pub management_namespaces: Vec<String>,
+    /// `swarm-resource`: variables that stand for `NVIDIA_VISIBLE_DEVICES` where they are set.
+    pub swarm_resource: Vec<String>,
+    /// `accept-nvidia-visible-devices-envvar-when-unprivileged`
+    pub accept_envvar_when_unprivileged: bool,
+    /// `accept-nvidia-visible-devices-as-volume-mounts`
+    pub accept_volume_mounts: bool,
+    /// `[features] ignore-imex-channel-requests`
+    pub ignore_imex_channels: bool,
+    /// Not `[features] no-additional-gids-for-device-nodes`: processes join the groups of nodes.
+    pub additional_gids: bool,
 }
 
 /// Where libraries go in a container.
@@ -54,6 +77,13 @@ pub enum LibraryPath {
     Host,
 }
 
+/// What becomes of a request on a node that has neither driver nor NVIDIA function on PCI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoDriver {
+    Refuse,
+    Start,
+}
+
 /// Whether containers get the driver capabilities that they ask for, or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverCapabilities {
@@ -63,16 +93,45 @@ pub enum DriverCapabilities {
     All,
 }
 
-/// What becomes of a request on a node that has neither driver nor NVIDIA function on PCI.
+/// What becomes of `NVIDIA_REQUIRE_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoDriver {
-    Refuse,
-    Start,
+pub enum Requirements {
+    /// [`Self::Off`] where NVIDIA does not look at them, else [`Self::Enforce`].
+    Auto,
+    /// What is not met is refused.
+    Enforce,
+    /// What is not met is warned of.
+    Warn,
+    Off,
 }
 
-/// A setting that step 2 gives its meaning: the value is kept as it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Switch(pub String);
+/// NVIDIA's `mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Auto,
+    Legacy,
+    Csv,
+    Cdi,
+    JitCdi,
+}
+
+/// Whose word counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// As NVIDIA's `accept-…` keys say.
+    Open,
+    /// Volume mounts do; the environment only of privileged containers.
+    Strict,
+}
+
+/// What becomes of a container that asks by means that do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDenied {
+    /// It starts without GPU, and a warning is logged.
+    Ignore,
+    /// It is refused.
+    Fail,
+}
 
 /// Where settings are read from, in the order of the design.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +146,12 @@ pub struct ConfigSource {
     pub set: Vec<(String, String)>,
 }
 
+impl ConfigSource {
+    fn file(&self) -> Option<&Path> {
+        self.path.as_deref().or(self.default_path.as_deref())
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -98,10 +163,19 @@ impl Default for Config {
             no_driver: NoDriver::Refuse,
             driver_capabilities: DriverCapabilities::Auto,
             supported_capabilities: Capabilities::ALL,
-            mode: "auto".to_owned(),
-            runtimes: ["runc", "crun"].map(str::to_owned).to_vec(),
-            requirements: Switch("auto".to_owned()),
+            requirements: Requirements::Auto,
+            disable_require: false,
             load_kmods: true,
+            mode: Mode::Auto,
+            runtimes: ["runc", "crun"].map(str::to_owned).to_vec(),
+            policy: Policy::Open,
+            on_denied: OnDenied::Ignore,
+            management_namespaces: Vec::new(),
+            swarm_resource: Vec::new(),
+            accept_envvar_when_unprivileged: true,
+            accept_volume_mounts: false,
+            ignore_imex_channels: false,
+            additional_gids: true,
         }
     }
 }
@@ -116,19 +190,31 @@ impl Config {
     /// wrong; [`Code::UntrustedPath`](crate::Code::UntrustedPath) if others than root can write
     /// to `host-root`.
     pub fn load(source: &ConfigSource) -> Result<(Self, Vec<String>)> {
-        let (config, warnings) = read::load(source)?;
+        let (settings, warnings) = Settings::load(source)?;
+        let config = Self::of(&settings);
         if config.host_root != Path::new("/") {
             trust::check(&Host::new("/"), &config.host_root, "host-root")?;
         }
         Ok((config, warnings))
     }
 
-    /// Sets `key`, one of [`KEYS`] or NVIDIA's, as `--set KEY=VALUE` does.
+    /// What `settings` mean.
+    pub fn of(settings: &Settings) -> Self {
+        let mut config = Self::default();
+        for (key, value) in settings.set_values() {
+            (key.set)(&mut config, value);
+        }
+        config
+    }
+
+    /// Sets one of [`KEYS`], as `--set KEY=VALUE` does.
     ///
     /// # Errors
     /// What is wrong with key or value, in words for the person who typed them.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        Key::parse(key)?.map_or(Ok(()), |key| self.assign(key, value))
+        let (key, value) = typed(key, value)?;
+        (key.set)(self, &value);
+        Ok(())
     }
 
     /// Whether libraries go to the image's own directory.
@@ -138,6 +224,22 @@ impl Config {
             LibraryPath::Image => true,
             LibraryPath::Host => false,
         }
+    }
+
+    /// What becomes of `NVIDIA_REQUIRE_*`; never `Auto`.
+    pub fn requirements(&self, handler: Handler) -> Requirements {
+        match self.requirements {
+            _ if self.disable_require => Requirements::Off,
+            Requirements::Auto if self.is_cdi(handler) => Requirements::Off,
+            Requirements::Auto => Requirements::Enforce,
+            set => set,
+        }
+    }
+
+    /// Whether the contract is that of CDI, where NVIDIA knows neither capabilities nor
+    /// requirements.
+    pub(crate) fn is_cdi(&self, handler: Handler) -> bool {
+        handler == Handler::NvidiaCdi || matches!(self.mode, Mode::Cdi | Mode::JitCdi)
     }
 
     /// The file that settings are read from when no option names one. It need not exist. `env`
@@ -150,6 +252,19 @@ impl Config {
         let directory = filled("XDG_CONFIG_HOME").unwrap_or_else(|| "/etc".to_owned());
         Path::new(&directory).join("nvidia-container-runtime/config.toml")
     }
+}
+
+/// A key and its value as they are typed on a command line.
+fn typed(name: &str, value: &str) -> Result<(&'static Key, Value), String> {
+    let key = Key::typed(name).ok_or_else(|| {
+        let ours: Vec<_> = KEYS.iter().filter_map(Key::our_name).collect();
+        let nearest = Key::nearest(name);
+        format!(
+            "there is no setting {name:?}; like it is {nearest}, and ours are {}",
+            ours.join(", ")
+        )
+    })?;
+    Ok((key, key.kind.parse(value)?))
 }
 
 #[cfg(test)]
@@ -185,9 +300,32 @@ mod tests {
         assert_eq!(config.driver_root.as_deref(), Some(Path::new("/run/nvidia/driver")));
         let error = config.set("library-path", "there").unwrap_err();
         assert!(error.contains("\"auto\", \"image\" or \"host\""), "{error}");
+        let error = config.set("nvidia-container-runtime.mode", "JIT-CDI").unwrap_err();
+        assert!(error.contains("\"jit-cdi\""), "{error}");
         let error = config.set("driver-root", "run").unwrap_err();
         assert!(error.contains("absolute"), "{error}");
         let error = config.set("colour", "red").unwrap_err();
         assert!(error.contains("library-path"), "{error}");
+    }
+
+    #[test]
+    fn where_nvidia_does_not_look_neither_do_we() {
+        for (handler, mode, looks) in [
+            (Handler::Nvidia, Mode::Auto, true),
+            (Handler::Nvidia, Mode::Legacy, true),
+            (Handler::Nvidia, Mode::JitCdi, false),
+            (Handler::Nvidia, Mode::Cdi, false),
+            (Handler::NvidiaCdi, Mode::Auto, false),
+        ] {
+            let mut config = Config { mode, ..Config::default() };
+            assert_eq!(config.honours_capabilities(handler), looks);
+            assert_eq!(config.requirements(handler) == Requirements::Enforce, looks);
+            config.set("requirements", "warn").unwrap();
+            config.set("driver-capabilities", "honour").unwrap();
+            assert!(config.honours_capabilities(handler));
+            assert_eq!(config.requirements(handler), Requirements::Warn);
+            config.set("disable-require", "true").unwrap();
+            assert_eq!(config.requirements(handler), Requirements::Off);
+        }
     }
 }

@@ -34,8 +34,8 @@ mod trust;
 pub use bundle::Bundle;
 pub use capability::Capabilities;
 pub use config::{
-    Config, ConfigSource, DriverCapabilities, KEYS as CONFIG_KEYS, Key, LibraryPath, NoDriver,
-    Switch,
+    Config, ConfigSource, DriverCapabilities, KEYS as CONFIG_KEYS, Key, LibraryPath, Mode,
+    NoDriver, OnDenied, Origin, Policy, Requirements, Setting, Settings, Value as SettingValue,
 };
 pub use driver::{Driver, DriverFile, FileKind, Library};
 pub use edit::{DeviceNode, Edits, Mount};

@@ -1,163 +1,266 @@
-//! The keys of our settings, the values that they take, and the few of NVIDIA's that mean one of
-//! them.
+//! The keys that a `config.toml` may have: NVIDIA's, with NVIDIA's defaults, and ours, which stand
+//! in `[nvidia-shim]`, in the handler's options table and after `--set`.
 
-use std::path::PathBuf;
+use super::value::{Kind, Value};
+use super::{
+    Config, DriverCapabilities, LibraryPath, Mode, NoDriver, OnDenied, Policy, Requirements,
+};
 
-use super::{Config, DriverCapabilities, LibraryPath, NoDriver, Switch};
-use crate::Capabilities;
+use Kind::{Bool, Choice, List, Path, Text};
 
-/// Our keys, as they are written in `[nvidia-shim]`, in the handler's options table and after
-/// `--set`. Case and dashes do not matter, so that `HostRoot` does as well in an options table.
-pub const KEYS: &[&str] = &[
-    "host-root",
-    "driver-root",
-    "dev-root",
-    "inner-shim",
-    "library-path",
-    "no-driver",
-    "driver-capabilities",
-    "requirements",
-    "load-kmods",
-];
+/// The table of our own keys.
+pub(super) const OURS: &str = "nvidia-shim.";
 
-/// One of our settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
-    HostRoot,
-    DriverRoot,
-    DevRoot,
-    InnerShim,
-    LibraryPath,
-    NoDriver,
-    DriverCapabilities,
-    Requirements,
-    LoadKmods,
-    /// NVIDIA's `supported-driver-capabilities`.
-    SupportedCapabilities,
-    /// NVIDIA's `nvidia-container-runtime.mode`.
-    Mode,
+/// A key, and what becomes of its value.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// With its tables: `nvidia-container-runtime.mode`.
+    pub name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) set: fn(&mut Config, &Value),
 }
 
-/// Tables and keys of NVIDIA's `config.toml`; those without a meaning here may stand there.
-const NVIDIA_TABLES: &[&str] = &[
-    "nvidia-container-cli",
-    "nvidia-container-runtime",
-    "nvidia-container-runtime-hook",
-    "nvidia-ctk",
-    "features",
-];
-const NVIDIA_KEYS: &[&str] = &[
-    "disable-require",
-    "swarm-resource",
-    "accept-nvidia-visible-devices-envvar-when-unprivileged",
-    "accept-nvidia-visible-devices-as-volume-mounts",
+const fn key(name: &'static str, kind: Kind, set: fn(&mut Config, &Value)) -> Key {
+    Key { name, kind, set }
+}
+
+/// For keys that other programs read, or that have no counterpart here.
+fn nothing(_: &mut Config, _: &Value) {}
+
+/// All keys. Where two mean the same the later one wins, so ours come last.
+pub const KEYS: &[Key] = &[
+    key("disable-require", Bool(Some(false)), |config, value| {
+        config.disable_require = value.is_true();
+    }),
+    key("swarm-resource", Text(""), |config, value| config.swarm_resource = value.names()),
+    key(
+        "accept-nvidia-visible-devices-envvar-when-unprivileged",
+        Bool(Some(true)),
+        |config, value| config.accept_envvar_when_unprivileged = value.is_true(),
+    ),
+    key("accept-nvidia-visible-devices-as-volume-mounts", Bool(Some(false)), |config, value| {
+        config.accept_volume_mounts = value.is_true();
+    }),
+    key(
+        "supported-driver-capabilities",
+        Kind::Capabilities("compat32,compute,display,graphics,ngx,utility,video"),
+        |config, value| config.supported_capabilities = value.capabilities(),
+    ),
+    key("nvidia-container-cli.root", Path, |config, value| config.driver_root = value.path()),
+    key("nvidia-container-cli.path", Text(""), nothing),
+    key("nvidia-container-cli.environment", List(&[]), nothing),
+    key("nvidia-container-cli.debug", Text(""), nothing),
+    key("nvidia-container-cli.ldcache", Text(""), nothing),
+    key("nvidia-container-cli.load-kmods", Bool(Some(true)), |config, value| {
+        config.load_kmods = value.is_true();
+    }),
+    key("nvidia-container-cli.no-pivot", Bool(Some(false)), nothing),
+    key("nvidia-container-cli.no-cgroups", Bool(Some(false)), nothing),
+    key("nvidia-container-cli.user", Text(""), nothing),
+    key("nvidia-container-cli.ldconfig", Text("@/sbin/ldconfig"), nothing),
+    key("nvidia-ctk.path", Text("nvidia-ctk"), nothing),
+    key("nvidia-container-runtime.debug", Text("/dev/null"), nothing),
+    key("nvidia-container-runtime.log-level", Text("info"), nothing),
+    key("nvidia-container-runtime.runtimes", List(&["runc", "crun"]), |config, value| {
+        config.runtimes = value.list().to_vec();
+    }),
+    key(
+        "nvidia-container-runtime.mode",
+        Choice(&["auto", "legacy", "csv", "cdi", "jit-cdi"]),
+        |config, value| {
+            config.mode = match value.text() {
+                "legacy" => Mode::Legacy,
+                "csv" => Mode::Csv,
+                "cdi" => Mode::Cdi,
+                "jit-cdi" => Mode::JitCdi,
+                _ => Mode::Auto,
+            };
+        },
+    ),
+    key(
+        "nvidia-container-runtime.modes.csv.mount-spec-path",
+        Text("/etc/nvidia-container-runtime/host-files-for-container.d"),
+        nothing,
+    ),
+    key("nvidia-container-runtime.modes.csv.compat-container-root", Text(""), nothing),
+    key(
+        "nvidia-container-runtime.modes.cdi.spec-dirs",
+        List(&["/etc/cdi", "/var/run/cdi"]),
+        nothing,
+    ),
+    key("nvidia-container-runtime.modes.cdi.default-kind", Text("nvidia.com/gpu"), nothing),
+    key("nvidia-container-runtime.modes.cdi.annotation-prefixes", List(&["cdi.k8s.io/"]), nothing),
+    key("nvidia-container-runtime.modes.jit-cdi.nvcdi-feature-flags", List(&[]), nothing),
+    key("nvidia-container-runtime.modes.jit-cdi.nvcdi-disable-hooks", List(&[]), nothing),
+    key(
+        "nvidia-container-runtime.modes.legacy.cuda-compat-mode",
+        Choice(&["ldconfig", "disabled", "hook", "mount"]),
+        nothing,
+    ),
+    key("nvidia-container-runtime-hook.path", Text("nvidia-container-runtime-hook"), nothing),
+    key("nvidia-container-runtime-hook.skip-mode-detection", Bool(Some(false)), nothing),
+    key("features.allow-cuda-compat-libs-from-container", Bool(None), nothing),
+    key("features.allow-ldconfig-from-container", Bool(None), nothing),
+    key("features.allow-unknown-oci-spec-fields", Bool(None), nothing),
+    key("features.disable-cuda-compat-lib-hook", Bool(None), nothing),
+    key("features.disable-imex-channel-creation", Bool(None), nothing),
+    key("features.ignore-imex-channel-requests", Bool(None), |config, value| {
+        config.ignore_imex_channels = value.is_true();
+    }),
+    key("features.no-additional-gids-for-device-nodes", Bool(None), |config, value| {
+        config.additional_gids = !value.is_true();
+    }),
+    key("nvidia-shim.host-root", Path, |config, value| {
+        config.host_root = value.path().unwrap_or_else(|| "/".into());
+    }),
+    key("nvidia-shim.driver-root", Path, |config, value| config.driver_root = value.path()),
+    key("nvidia-shim.dev-root", Path, |config, value| config.dev_root = value.path()),
+    key("nvidia-shim.inner-shim", Path, |config, value| config.inner_shim = value.path()),
+    key("nvidia-shim.library-path", Choice(&["auto", "image", "host"]), |config, value| {
+        config.library_path = match value.text() {
+            "image" => LibraryPath::Image,
+            "host" => LibraryPath::Host,
+            _ => LibraryPath::Auto,
+        };
+    }),
+    key("nvidia-shim.no-driver", Choice(&["refuse", "start"]), |config, value| {
+        config.no_driver = match value.text() {
+            "start" => NoDriver::Start,
+            _ => NoDriver::Refuse,
+        };
+    }),
+    key("nvidia-shim.driver-capabilities", Choice(&["auto", "honour", "all"]), |config, value| {
+        config.driver_capabilities = match value.text() {
+            "honour" => DriverCapabilities::Honour,
+            "all" => DriverCapabilities::All,
+            _ => DriverCapabilities::Auto,
+        };
+    }),
+    key(
+        "nvidia-shim.requirements",
+        Choice(&["auto", "enforce", "warn", "off"]),
+        |config, value| {
+            config.requirements = match value.text() {
+                "enforce" => Requirements::Enforce,
+                "warn" => Requirements::Warn,
+                "off" => Requirements::Off,
+                _ => Requirements::Auto,
+            };
+        },
+    ),
+    key("nvidia-shim.load-kmods", Bool(None), |config, value| config.load_kmods = value.is_true()),
+    key("nvidia-shim.policy", Choice(&["open", "strict"]), |config, value| {
+        config.policy = match value.text() {
+            "strict" => Policy::Strict,
+            _ => Policy::Open,
+        };
+    }),
+    key("nvidia-shim.on-denied", Choice(&["ignore", "fail"]), |config, value| {
+        config.on_denied = match value.text() {
+            "fail" => OnDenied::Fail,
+            _ => OnDenied::Ignore,
+        };
+    }),
+    key("nvidia-shim.management-namespaces", List(&[]), |config, value| {
+        config.management_namespaces = value.list().to_vec();
+    }),
 ];
 
 impl Key {
-    /// One of [`KEYS`], by its name alone.
-    pub fn ours(name: &str) -> Option<Self> {
+    /// One of ours, by its name without table. Case and dashes do not matter, so that `HostRoot`
+    /// does as well in an options table.
+    pub fn ours(name: &str) -> Option<&'static Self> {
         let plain = |name: &str| name.replace(['-', '_'], "").to_ascii_lowercase();
-        let known = KEYS.iter().find(|key| plain(key) == plain(name))?;
-        Some(match *known {
-            "host-root" => Self::HostRoot,
-            "driver-root" => Self::DriverRoot,
-            "dev-root" => Self::DevRoot,
-            "inner-shim" => Self::InnerShim,
-            "library-path" => Self::LibraryPath,
-            "no-driver" => Self::NoDriver,
-            "driver-capabilities" => Self::DriverCapabilities,
-            "requirements" => Self::Requirements,
-            _ => Self::LoadKmods,
-        })
+        KEYS.iter().find(|key| key.our_name().is_some_and(|ours| plain(ours) == plain(name)))
     }
 
-    /// A key as it is typed after `--set`: ours, with or without its table, or NVIDIA's, dotted.
-    /// `None`: a key of NVIDIA's that means nothing here.
-    pub(super) fn parse(name: &str) -> Result<Option<Self>, String> {
-        if let Some(key) = Self::ours(name.strip_prefix("nvidia-shim.").unwrap_or(name)) {
-            return Ok(Some(key));
+    /// A key as it stands in a file, with its tables; of ours see [`Self::ours`].
+    pub(super) fn in_file(name: &str) -> Option<&'static Self> {
+        match name.strip_prefix(OURS) {
+            Some(ours) => Self::ours(ours),
+            None => KEYS.iter().find(|key| key.name == name),
         }
-        match name {
-            "nvidia-container-cli.root" => return Ok(Some(Self::DriverRoot)),
-            "supported-driver-capabilities" => return Ok(Some(Self::SupportedCapabilities)),
-            "nvidia-container-runtime.mode" => return Ok(Some(Self::Mode)),
-            "nvidia-container-cli.load-kmods" => return Ok(Some(Self::LoadKmods)),
-            _ => {}
-        }
-        let table = name.split_once('.').map(|(table, _)| table);
-        if NVIDIA_KEYS.contains(&name) || table.is_some_and(|table| NVIDIA_TABLES.contains(&table))
+    }
+
+    /// A key as it is typed after `--set`: as in a file, ours also without table.
+    pub(super) fn typed(name: &str) -> Option<&'static Self> {
+        Self::in_file(name).or_else(|| Self::ours(name))
+    }
+
+    /// Its name in `[nvidia-shim]`, if it is ours.
+    pub fn our_name(&self) -> Option<&'static str> {
+        self.name.strip_prefix(OURS)
+    }
+
+    /// The known name that is most like `name`: for a person who mistyped it, or put it into the
+    /// wrong table.
+    pub(super) fn nearest(name: &str) -> &'static str {
+        let last = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
+        let unlike =
+            |known: &&str| distance(name, known).min(1 + distance(&last(name), &last(known)));
+        KEYS.iter().map(|key| key.name).min_by_key(unlike).unwrap_or_default()
+    }
+}
+
+/// How many characters must be changed, put in or left out to make one of the other (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, character) in one.chars().enumerate() {
+        let mut diagonal = line;
+        let mut left = line + 1;
+        for (above, wanted) in
+            row.iter_mut().zip(std::iter::once(None).chain(other.iter().map(Some)))
         {
-            return Ok(None);
+            let cost = match wanted {
+                None => line + 1,
+                Some(wanted) => {
+                    let changed = diagonal + usize::from(*wanted != character);
+                    changed.min(*above + 1).min(left + 1)
+                }
+            };
+            diagonal = std::mem::replace(above, cost);
+            left = cost;
         }
-        Err(format!("there is no setting {name:?}; there are {}", KEYS.join(", ")))
     }
+    row.last().copied().unwrap_or_default()
 }
 
-impl Config {
-    pub(super) fn assign(&mut self, key: Key, value: &str) -> Result<(), String> {
-        match key {
-            Key::HostRoot => self.host_root = path(value)?,
-            Key::DriverRoot => self.driver_root = Some(path(value)?),
-            Key::DevRoot => self.dev_root = Some(path(value)?),
-            Key::InnerShim => self.inner_shim = Some(path(value)?),
-            Key::LibraryPath => {
-                self.library_path = one_of(
-                    value,
-                    &[
-                        ("auto", LibraryPath::Auto),
-                        ("image", LibraryPath::Image),
-                        ("host", LibraryPath::Host),
-                    ],
-                )?;
-            }
-            Key::NoDriver => {
-                let choices = [("refuse", NoDriver::Refuse), ("start", NoDriver::Start)];
-                self.no_driver = one_of(value, &choices)?;
-            }
-            Key::DriverCapabilities => {
-                self.driver_capabilities = one_of(
-                    value,
-                    &[
-                        ("auto", DriverCapabilities::Auto),
-                        ("honour", DriverCapabilities::Honour),
-                        ("all", DriverCapabilities::All),
-                    ],
-                )?;
-            }
-            Key::SupportedCapabilities => self.supported_capabilities = capabilities(value)?,
-            Key::Mode => value.clone_into(&mut self.mode),
-            Key::Requirements => {
-                let choices = ["auto", "enforce", "warn", "off"].map(|word| (word, word));
-                self.requirements = Switch(one_of(value, &choices)?.to_owned());
-            }
-            Key::LoadKmods => {
-                self.load_kmods = one_of(value, &[("true", true), ("false", false)])?;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_that_of_the_fewest_changes() {
+        for (one, other, count) in
+            [("", "", 0), ("a", "", 1), ("", "ab", 2), ("kitten", "sitting", 3), ("é", "e", 1)]
+        {
+            assert_eq!(distance(one, other), count, "{one} {other}");
+            assert_eq!(distance(other, one), count, "{one} {other}");
+        }
+        assert_eq!(Key::nearest("swarm-resources"), "swarm-resource");
+        assert_eq!(Key::nearest("nvidia-shim.polcy"), "nvidia-shim.policy");
+        assert_eq!(Key::nearest("nvidia-container-cli.roots"), "nvidia-container-cli.root");
+        assert_eq!(Key::nearest("mode"), "nvidia-container-runtime.mode");
+    }
+
+    /// The table and the defaults of [`Config`] say the same.
+    #[test]
+    fn a_default_changes_nothing() {
+        let mut config = Config::default();
+        for key in KEYS {
+            if let Some(value) = key.kind.default() {
+                (key.set)(&mut config, &value);
+                assert_eq!(config, Config::default(), "{}", key.name);
             }
         }
-        Ok(())
     }
-}
 
-/// A comma separated list; NVIDIA's default file has all of them.
-fn capabilities(value: &str) -> Result<Capabilities, String> {
-    let mut names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
-    names.try_fold(Capabilities::NONE, |set, name| match Capabilities::named(name) {
-        _ if name == "all" => Ok(Capabilities::ALL),
-        Some(capability) => Ok(set.or(capability)),
-        None => Err(format!("{name:?} is none of {}, all", Capabilities::known_names())),
-    })
-}
-
-fn path(value: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(value);
-    if path.is_absolute() { Ok(path) } else { Err(format!("{value:?} is not an absolute path")) }
-}
-
-fn one_of<T: Copy>(value: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    if let Some((_, meant)) = choices.iter().find(|(word, _)| *word == value) {
-        return Ok(*meant);
+    #[test]
+    fn a_name_is_there_once() {
+        let mut names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), KEYS.len());
     }
-    let words: Vec<String> = choices.iter().map(|(word, _)| format!("{word:?}")).collect();
-    let (last, others) = words.split_last().map_or(("", &[][..]), |(last, rest)| (last, rest));
-    Err(format!("{value:?} is not one of {} or {last}", others.join(", ")))
 }

@@ -1,45 +1,24 @@
 //! How settings are read: files and the options table are TOML, and an error names the line.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
-use serde::Deserialize;
-use toml::{Spanned, Value};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use super::{Config, ConfigSource, KEYS, Key};
+use super::key::{Key, OURS};
+use super::value::Value;
+use super::{ConfigSource, Origin, Settings};
 use crate::{Code, Error, Result};
 
 /// Far more than any real file has.
 const LIMIT: u64 = 1 << 20;
-
-type Table = BTreeMap<Spanned<String>, Spanned<Value>>;
-
-/// What is read of a `config.toml`; keys that are not here mean nothing.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-struct ConfigFile {
-    nvidia_shim: Table,
-    nvidia_container_cli: Cli,
-    nvidia_container_runtime: Runtime,
-    supported_driver_capabilities: Option<Spanned<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Runtime {
-    mode: Option<Spanned<String>>,
-    runtimes: Option<Vec<String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "kebab-case")]
-struct Cli {
-    root: Option<Spanned<String>>,
-    load_kmods: Option<bool>,
-}
+/// What only a source that is trusted as root may set.
+const HOST_ROOT: &str = "nvidia-shim.host-root";
+const LDCONFIG: &str = "nvidia-container-cli.ldconfig";
+const ALLOW_LDCONFIG: &str = "features.allow-ldconfig-from-container";
 
 /// A TOML text, what to call it, and how far it is trusted.
 struct Text<'a> {
@@ -47,42 +26,62 @@ struct Text<'a> {
     place: String,
     code: Code,
     may_set_host_root: bool,
+    warnings: &'a mut Vec<String>,
 }
 
-pub(super) fn load(source: &ConfigSource) -> Result<(Config, Vec<String>)> {
-    let mut config = Config::default();
+pub(super) fn load(source: &ConfigSource) -> Result<(Settings, Vec<String>)> {
+    let mut settings = Settings::default();
     let mut warnings = Vec::new();
-    if let Some(path) = source.path.as_deref().or(source.default_path.as_deref())
+    if let Some(path) = source.file()
         && let Some(toml) = read(path)?
     {
-        let text = Text {
+        let mut text = Text {
             toml: &toml,
             place: path.display().to_string(),
             code: Code::ConfigUnreadable,
             may_set_host_root: source.path.is_some(),
+            warnings: &mut warnings,
         };
-        text.apply_file(&mut config, &mut warnings)?;
+        let table = text.parse()?;
+        text.take_file(table.get_ref(), "", &mut settings)?;
     }
     if let Some(toml) = &source.table {
-        let text = Text {
+        let mut text = Text {
             toml,
             place: "options table".to_owned(),
             code: Code::OptionsUnreadable,
             may_set_host_root: true,
+            warnings: &mut warnings,
         };
         let table = text.parse()?;
-        text.apply_table(&table, &mut config, &mut warnings)?;
+        text.take_table(table.get_ref(), &mut settings)?;
     }
-    for (key, value) in &source.set {
-        config.set(key, value).map_err(|what| {
-            Error::new(Code::ConfigUnreadable, format!("--set {key}={value}: {what}"))
+    for (name, typed) in &source.set {
+        let (key, value) = super::typed(name, typed).map_err(|what| {
+            Error::new(Code::ConfigUnreadable, format!("--set {name}={typed}: {what}"))
         })?;
+        settings.set(key, value, Origin::CommandLine);
     }
-    Ok((config, warnings))
+    check_ldconfig(&settings)?;
+    Ok((settings, warnings))
+}
+
+/// NVIDIA's rule: the host's program (`@`), unless a program of the image is allowed.
+fn check_ldconfig(settings: &Settings) -> Result<()> {
+    let allowed = settings.value(ALLOW_LDCONFIG).is_some_and(|value| value.is_true());
+    let Some(value) = settings.value(LDCONFIG) else { return Ok(()) };
+    if allowed || value.text().starts_with('@') {
+        return Ok(());
+    }
+    let what = format!(
+        "{}: {LDCONFIG} is {value}, which is no program of the host: it does not start with @",
+        settings.origin(LDCONFIG),
+    );
+    Err(Error::new(Code::ConfigUnreadable, what))
 }
 
 /// `None` if there is no such file.
-fn read(path: &Path) -> Result<Option<String>> {
+pub(super) fn read(path: &Path) -> Result<Option<String>> {
     let failed = |error| {
         Error::caused(Code::ConfigUnreadable, format!("{} cannot be read", path.display()), error)
     };
@@ -99,71 +98,81 @@ fn read(path: &Path) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
-impl Text<'_> {
-    fn apply_file(&self, config: &mut Config, warnings: &mut Vec<String>) -> Result<()> {
-        let file: ConfigFile = self.parse()?;
-        // NVIDIA writes `root = ""` where it means that none is set.
-        if let Some(root) = file.nvidia_container_cli.root.filter(|root| !root.as_ref().is_empty())
-        {
-            self.assign(config, Key::DriverRoot, root.as_ref(), root.span())?;
-        }
-        if let Some(load) = file.nvidia_container_cli.load_kmods {
-            config.load_kmods = load;
-        }
-        if let Some(runtimes) = file.nvidia_container_runtime.runtimes {
-            config.runtimes = runtimes;
-        }
-        for (key, value) in [
-            (Key::SupportedCapabilities, file.supported_driver_capabilities),
-            (Key::Mode, file.nvidia_container_runtime.mode),
-        ] {
-            if let Some(value) = value {
-                self.assign(config, key, value.as_ref(), value.span())?;
-            }
-        }
-        self.apply_table(&file.nvidia_shim, config, warnings)
-    }
-
-    fn apply_table(
-        &self,
-        table: &Table,
-        config: &mut Config,
-        warnings: &mut Vec<String>,
+impl<'a> Text<'a> {
+    /// Takes the keys of a file; `tables` are those that `table` is in, each with a point.
+    fn take_file(
+        &mut self,
+        table: &DeTable<'a>,
+        tables: &str,
+        settings: &mut Settings,
     ) -> Result<()> {
         for (name, value) in table {
-            let warn = |what: String| format!("{}: {what}", self.at(&name.span()));
-            let Some(key) = Key::ours(name.as_ref()) else {
-                let what =
-                    format!("unknown key {:?}; known are {}", name.as_ref(), KEYS.join(", "));
-                warnings.push(warn(what));
-                continue;
-            };
-            if key == Key::HostRoot && !self.may_set_host_root {
-                let what = "host-root is ignored: only a file that the ConfigPath option names, \
-                            or the options table, may set it";
-                warnings.push(warn(what.to_owned()));
+            let whole = format!("{tables}{}", name.get_ref());
+            if let DeValue::Table(inner) = value.get_ref() {
+                self.take_file(inner, &format!("{whole}."), settings)?;
                 continue;
             }
-            match value.as_ref() {
-                Value::String(text) => self.assign(config, key, text, value.span())?,
-                Value::Boolean(yes) => {
-                    self.assign(config, key, &yes.to_string(), value.span())?;
-                }
-                other => {
-                    let what = format!("{} is a {}", name.as_ref(), other.type_str());
-                    return Err(self.error(&value.span(), &what));
-                }
+            match Key::in_file(&whole) {
+                Some(key) => self.take(key, value, settings)?,
+                None => self.unknown(&whole, &name.span()),
             }
         }
         Ok(())
     }
 
-    fn assign(&self, config: &mut Config, key: Key, value: &str, at: Range<usize>) -> Result<()> {
-        config.assign(key, value).map_err(|what| self.error(&at, &what))
+    /// Takes the keys of an options table: ours, without table.
+    fn take_table(&mut self, table: &DeTable<'a>, settings: &mut Settings) -> Result<()> {
+        for (name, value) in table {
+            match Key::ours(name.get_ref()) {
+                Some(key) => self.take(key, value, settings)?,
+                None => self.unknown(&format!("{OURS}{}", name.get_ref()), &name.span()),
+            }
+        }
+        Ok(())
     }
 
-    fn parse<T: for<'de> Deserialize<'de>>(&self) -> Result<T> {
-        toml::from_str(self.toml)
+    fn take(
+        &mut self,
+        key: &'static Key,
+        value: &Spanned<DeValue<'a>>,
+        settings: &mut Settings,
+    ) -> Result<()> {
+        if key.name == HOST_ROOT && !self.may_set_host_root {
+            let what = "host-root is ignored: only a file that the ConfigPath option names, or \
+                        the options table, may set it";
+            let warning = format!("{}: {what}", self.at(&value.span()));
+            self.warnings.push(warning);
+            return Ok(());
+        }
+        let checked = match value.get_ref() {
+            DeValue::Boolean(value) => key.kind.check(Value::Bool(*value)),
+            DeValue::String(text) => key.kind.check(Value::Text(text.to_string())),
+            DeValue::Array(items) => {
+                let texts: Option<_> =
+                    items.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect();
+                match texts {
+                    Some(texts) => key.kind.check(Value::List(texts)),
+                    None => Err("is a list of other things than strings".to_owned()),
+                }
+            }
+            other => Err(format!("is of type {}", other.type_str())),
+        };
+        let value_at = value.span();
+        let value =
+            checked.map_err(|what| self.error(&value_at, &format!("{}: {what}", key.name)))?;
+        settings.set(key, value, Origin::Text(self.at(&value_at)));
+        Ok(())
+    }
+
+    fn unknown(&mut self, name: &str, at: &Range<usize>) {
+        let nearest = Key::nearest(name);
+        let what = format!("unknown key {name:?} is ignored; the nearest known one is {nearest}");
+        let warning = format!("{}: {what}", self.at(at));
+        self.warnings.push(warning);
+    }
+
+    fn parse(&self) -> Result<Spanned<DeTable<'a>>> {
+        DeTable::parse(self.toml)
             .map_err(|error| self.error(&error.span().unwrap_or(0..0), error.message()))
     }
 
@@ -180,84 +189,4 @@ impl Text<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::path::PathBuf;
-
-    use super::*;
-    use crate::NoDriver;
-
-    fn load_file(toml: &str) -> Result<(Config, Vec<String>)> {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), toml).unwrap();
-        load(&ConfigSource { path: Some(file.path().to_path_buf()), ..Default::default() })
-    }
-
-    #[test]
-    fn no_file_is_all_defaults() {
-        let missing = Some(PathBuf::from("/nonexistent/config.toml"));
-        let source = ConfigSource { default_path: missing, ..Default::default() };
-        assert_eq!(load(&source).unwrap(), (Config::default(), Vec::new()));
-    }
-
-    #[test]
-    fn our_table_is_laid_over_nvidias_keys() {
-        let toml = "disable-require = false\n[nvidia-container-cli]\nroot = \"/a\"\nload-kmods = false\n\
-                    [nvidia-shim]\nNo-Driver = \"start\"\n";
-        let (config, warnings) = load_file(toml).unwrap();
-        assert_eq!(config.driver_root.as_deref(), Some(Path::new("/a")));
-        assert_eq!((config.no_driver, config.load_kmods), (NoDriver::Start, false));
-        assert!(warnings.is_empty(), "{warnings:?}");
-        let (config, _) = load_file(&format!("{toml}driver-root = '/b'\n")).unwrap();
-        assert_eq!(config.driver_root.as_deref(), Some(Path::new("/b")));
-        assert_eq!(load_file("[nvidia-container-cli]\nroot = ''").unwrap().0, Config::default());
-    }
-
-    #[test]
-    fn an_error_names_file_and_line() {
-        for (toml, line, word) in [
-            ("a = 1\n[x\n", "line 2", ""),
-            ("\n\n[nvidia-shim]\nno-driver = 'maybe'\n", "line 4", "\"refuse\" or \"start\""),
-            ("[nvidia-shim]\ndriver-root = 3\n", "line 2", "driver-root is a integer"),
-            ("[nvidia-container-cli]\n\nroot = 'a'\n", "line 3", "absolute"),
-            ("nvidia-shim = 1\n", "line 1", ""),
-        ] {
-            let error = load_file(toml).unwrap_err();
-            assert_eq!(error.code(), Code::ConfigUnreadable);
-            let text = error.to_string();
-            assert!(text.contains(line) && text.contains(word), "{text}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_key_of_ours_is_warned_of() {
-        let (_, warnings) = load_file("[nvidia-shim]\nhost-rot = '/x'\n").unwrap();
-        assert!(warnings.iter().any(|line| line.contains("line 2: unknown key \"host-rot\"")));
-    }
-
-    #[test]
-    fn the_host_root_is_set_by_trusted_sources_only() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), "[nvidia-shim]\nhost-root = '/x'\n").unwrap();
-        let default_path = Some(file.path().to_path_buf());
-        let source = ConfigSource { default_path: default_path.clone(), ..Default::default() };
-        let (config, warnings) = load(&source).unwrap();
-        assert_eq!(config.host_root, Path::new("/"));
-        assert!(warnings.iter().any(|line| line.contains("host-root is ignored")));
-        let source = ConfigSource { path: default_path, ..Default::default() };
-        assert_eq!(load(&source).unwrap().0.host_root, Path::new("/x"));
-    }
-
-    #[test]
-    fn later_sources_win() {
-        let source = ConfigSource {
-            table: Some("HostRoot = '/t'\nLoad-Kmods = false\n".to_owned()),
-            set: vec![("load-kmods".to_owned(), "true".to_owned())],
-            ..Default::default()
-        };
-        let (config, _) = load(&source).unwrap();
-        assert_eq!((config.host_root.as_path(), config.load_kmods), (Path::new("/t"), true));
-        let source = ConfigSource { table: Some("no-driver = 1.5".to_owned()), ..source };
-        assert_eq!(load(&source).unwrap_err().code(), Code::OptionsUnreadable);
-    }
-}
+mod tests;

@@ -54,7 +54,7 @@ fn decide_spec(tree: &Tree, case: &Case, spec: &Spec) -> nvidia_oci::Result<Outc
         ("requirements", "off"),
     ];
     let source = ConfigSource {
-        path: Some(tree.host().join(Path::new(file))),
+        path: Some(tree.host().join(&Config::default_file(|name| case.env.get(name).cloned()))),
         set: settings.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
         ..ConfigSource::default()
     };

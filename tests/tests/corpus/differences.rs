@@ -76,7 +76,6 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     row("nvd/rt-qall.jit", "CDI names", Refused(Code::InvalidRequest)),
     row("nvd/rt-qall.auto", "CDI names", Refused(Code::InvalidRequest)),
     row("host/tegra-csv-all.auto", "csv", Refused(Code::NoKernelDriver)),
-    row("config/bad-mode.auto", "NVIDIA's mode key", Like("config/none.auto", &[])),
     row(
         "config/jit-flags.jit",
         "nvcdi-disable-hooks",
