@@ -6,6 +6,9 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 triple := $(shell uname -m)-unknown-linux-gnu
 built := $(target_dir)/$(triple)/release
 dist := $(target_dir)/dist/bin
+# The other names of containerd-shim-nvidia-v2; each tells it its work.
+names := containerd-shim-nvidia-cdi-v2 nvidia-container-runtime nvidia-container-runtime.cdi \
+	nvidia-container-runtime.legacy nvidia-container-runtime-experimental
 
 .PHONY: demo test test-drivers bench lint release prerequisites
 
@@ -33,13 +36,13 @@ lint:
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	.ci/deny
 
-# Static programs in target/dist/bin; both shims are one file under two names.
+# Static programs in target/dist/bin; shims and OCI runtime are one file under many names.
 release: export RUSTFLAGS = -C target-feature=+crt-static
 release:
 	$(CARGO) build --release --locked --target $(triple) -p containerd-shim-nvidia -p nvidia-shim
 	mkdir -p $(dist)
 	install -m 755 $(built)/containerd-shim-nvidia-v2 $(built)/nvidia-shim $(dist)
-	ln -f $(dist)/containerd-shim-nvidia-v2 $(dist)/containerd-shim-nvidia-cdi-v2
+	for name in $(names); do ln -f $(dist)/containerd-shim-nvidia-v2 $(dist)/$$name; done
 	@for program in $(dist)/*; do \
 		ldd $$program 2>&1 | grep -Eq 'statically linked|not a dynamic executable' \
 			|| { echo "$$program is not static"; exit 1; }; \

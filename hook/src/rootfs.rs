@@ -14,6 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nvidia_oci::{Code, Error};
 
 use crate::directory::Directory;
@@ -53,6 +54,11 @@ impl Rootfs {
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { root: self.root.try_clone()? })
+    }
+
+    /// Whether it is mounted so that nothing can be written.
+    pub(crate) fn is_read_only(&self) -> io::Result<bool> {
+        Ok(fstatvfs(&self.root)?.flags().contains(FsFlags::ST_RDONLY))
     }
 
     /// What `path` is, links followed.

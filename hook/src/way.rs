@@ -78,7 +78,16 @@ pub(crate) fn open(mounts: &[RootfsMount], bundle: &Path, spec: &Spec) -> Result
     match mounts {
         [] => {
             let root = bundle.join(spec.root_path().unwrap_or_else(|| "rootfs".into()));
-            Ok((open_directory(&root)?, Way::InPlace))
+            let rootfs = open_directory(&root)?;
+            let read_only = rootfs
+                .is_read_only()
+                .map_err(|error| unreadable(&root.display().to_string(), error))?;
+            let way = if read_only {
+                Way::Never("the root filesystem is mounted read-only".to_owned())
+            } else {
+                Way::InPlace
+            };
+            Ok((rootfs, way))
         }
         [mount] if !mount.target.is_empty() => unknown("a mount below the root"),
         [mount] => match mount.kind.as_str() {

@@ -2,9 +2,6 @@
 //! bundle and root filesystem prepared by the [worker](crate::worker), or is refused; and the
 //! runtime's options become those that the inner shim reads.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,16 +12,10 @@ use nvidia_oci::{Bundle, Code, Config, ConfigSource, Error, Handler};
 
 use crate::frame::answer::Refusal;
 use crate::options::{self, Translation};
+use crate::prepare::{self, DEADLINE, asks};
 use crate::program::Program;
 use crate::worker::{Answer, Job, Mount, Worker};
 
-/// The variable whose bare name makes an unreadable spec one that asks.
-const MARK: &[u8] = b"NVIDIA_VISIBLE_DEVICES";
-const CONFIG: &str = "config.json";
-/// How the names of files begin that become [`CONFIG`] when they are whole.
-const HALF_WRITTEN: &[u8] = b".config.json.";
-/// How long a worker may take where the caller has more time.
-const DEADLINE: Duration = Duration::from_secs(10);
 /// What is left of the caller's time for the inner shim and runc.
 const MARGIN: Duration = Duration::from_secs(2);
 /// Parsing JSON is recursive; the pages go back when the thread ends.
@@ -130,8 +121,7 @@ impl Creator {
             return Err(Refusal::precondition(error));
         }
         let job = self.job(request, &translation.source);
-        let answer = self.worker.run(&job, deadline).map_err(|error| {
-            restore(&job.bundle, spec);
+        let answer = prepare::prepare(&self.worker, &job, spec, deadline).map_err(|error| {
             log::error!("{}: {error}", request.id);
             Refusal::precondition(&error)
         })?;
@@ -141,11 +131,7 @@ impl Creator {
                 log::warn!("{}: {message}", request.id);
                 Err(Refusal::refused(message))
             }
-            Answer::Edited { rootfs, warnings, summary } => {
-                for warning in warnings {
-                    log::warn!("{}: {warning}", request.id);
-                }
-                log::info!("{}: {summary}; shim {}", request.id, env!("CARGO_PKG_VERSION"));
+            Answer::Edited { rootfs, .. } => {
                 let changed = rootfs != job.rootfs;
                 if changed {
                     replace(&mut request.rootfs, rootfs);
@@ -165,18 +151,6 @@ impl Creator {
             default_config: Some(Config::default_file(|name| std::env::var(name).ok())),
             table: source.table.clone(),
         }
-    }
-}
-
-/// Whether the container of this spec asks for anything.
-///
-/// # Errors
-/// The spec cannot be read, and it looks as if it asked.
-fn asks(spec: &[u8]) -> nvidia_oci::Result<bool> {
-    match nvidia_oci::request::asks(spec) {
-        Ok(asks) => Ok(asks),
-        Err(error) if spec.windows(MARK.len()).any(|window| window == MARK) => Err(error),
-        Err(_) => Ok(false),
     }
 }
 
@@ -205,21 +179,6 @@ fn replace(rootfs: &mut Vec<ProtoMount>, mounts: Vec<Mount>) {
         options: mount.options,
         ..before.next().unwrap_or_default()
     }));
-}
-
-/// A worker that was killed may have been about to write the bundle, or to answer that it did: the
-/// bundle is as it was before its container is refused.
-fn restore(bundle: &Path, spec: &[u8]) {
-    let config = bundle.join(CONFIG);
-    if fs::read(&config).is_ok_and(|now| now != spec) && fs::write(&config, spec).is_err() {
-        log::error!("{} could not be restored", config.display());
-    }
-    let half_written = |name: &OsStr| name.as_bytes().starts_with(HALF_WRITTEN);
-    for entry in fs::read_dir(bundle).into_iter().flatten().flatten() {
-        if half_written(&entry.file_name()) && fs::remove_file(entry.path()).is_err() {
-            log::warn!("{} stays", entry.path().display());
-        }
-    }
 }
 
 /// What a panic said.

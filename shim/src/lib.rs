@@ -4,7 +4,8 @@
 //! on disk `nvidia-hook`'s to do.
 //!
 //! One program, called by containerd as `start`, `delete` and `-info`, and by itself as `relay`
-//! (lives as long as its pod) and `worker` (lives for one Create).
+//! (lives as long as its pod) and `worker` (lives for one Create). Called as
+//! `nvidia-container-runtime` it is an OCI runtime in front of runc, with the same worker.
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -16,13 +17,16 @@ mod args;
 mod create;
 mod delete;
 mod dialect;
+mod executable;
 mod frame;
+mod front;
 mod info;
 mod inherit;
 mod inner;
 mod log;
 mod options;
 mod placement;
+mod prepare;
 mod process;
 mod program;
 mod record;

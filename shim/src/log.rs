@@ -19,12 +19,11 @@ const LINE_MAX: usize = 4096;
 
 /// Sends what is logged from here on to `bundle/log`; each line ends with `fields`, in logfmt.
 pub(crate) fn init(bundle: &Path, debug: bool, fields: &[(&str, &str)]) {
-    let fields = fields.iter().fold(String::new(), |mut text, (key, value)| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, " {key}={value:?}");
-        text
-    });
-    let logger = FifoLog { path: bundle.join("log"), fields, fifo: Mutex::new(None) };
+    install(FifoLog::new(bundle, fields), debug);
+}
+
+/// Sends what is logged from here on to `logger`.
+pub(crate) fn install(logger: impl Log + 'static, debug: bool) {
     if log::set_boxed_logger(Box::new(logger)).is_ok() {
         log::set_max_level(if debug { LevelFilter::Debug } else { LevelFilter::Info });
     }
@@ -35,13 +34,23 @@ pub(crate) fn panics() {
     std::panic::set_hook(Box::new(|panic| log::error!("panic: {panic}")));
 }
 
-struct FifoLog {
+/// The log of a bundle.
+pub(crate) struct FifoLog {
     path: PathBuf,
     fields: String,
     fifo: Mutex<Option<File>>,
 }
 
 impl FifoLog {
+    pub(crate) fn new(bundle: &Path, fields: &[(&str, &str)]) -> Self {
+        let fields = fields.iter().fold(String::new(), |mut text, (key, value)| {
+            // Writing to a String cannot fail.
+            let _ = write!(text, " {key}={value:?}");
+            text
+        });
+        Self { path: bundle.join("log"), fields, fifo: Mutex::new(None) }
+    }
+
     /// The fifo, unless it is missing, is something else or has no reader.
     fn open(&self) -> Option<File> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -78,8 +87,8 @@ impl Log for FifoLog {
     fn flush(&self) {}
 }
 
-/// One line of logfmt as containerd's own logger writes it.
-fn line(now: Duration, level: Level, message: &str, fields: &str) -> String {
+/// One line of logfmt as containerd's own logger, and runc's, writes it.
+pub(crate) fn line(now: Duration, level: Level, message: &str, fields: &str) -> String {
     let level = match level {
         Level::Error => "error",
         Level::Warn => "warning",
@@ -102,7 +111,7 @@ fn line(now: Duration, level: Level, message: &str, fields: &str) -> String {
 }
 
 /// The time in UTC with nanoseconds, e.g. `2026-08-22T10:09:08.000000007Z`.
-fn rfc3339(since_epoch: Duration) -> String {
+pub(crate) fn rfc3339(since_epoch: Duration) -> String {
     let seconds = since_epoch.as_secs();
     let (year, month, day) = civil(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);

@@ -1,6 +1,6 @@
 //! This program as a whole: which verb is carried out, and how it calls itself.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::Context;
 use nvidia_oci::Handler;
 
 use crate::args::{Args, UsageError, Verb};
-use crate::{delete, info, inherit, log, relay, start, worker};
+use crate::{delete, front, info, inherit, log, relay, start, worker};
 
 const USAGE: &str = "  \
   -namespace NAME -address SOCKET -publish-binary FILE -id ID [-debug] start
@@ -20,6 +20,10 @@ const USAGE: &str = "  \
   -v    the versions of this shim and of the stock shim behind it
   -h    this text";
 
+const SHIM: &str = "containerd-shim-nvidia-v2";
+/// Alone or with `.cdi`, `.legacy` or `-experimental` behind it, as NVIDIA calls them.
+const FRONT: &str = "nvidia-container-runtime";
+
 /// The name that this program was called by; it tells the handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
@@ -28,9 +32,19 @@ pub(crate) struct Program {
 
 impl Program {
     /// The program of `argv[0]`.
-    fn called(argv0: &str) -> Self {
-        let name = Path::new(argv0).file_name().and_then(|name| name.to_str());
-        Self { name: name.unwrap_or("containerd-shim-nvidia-v2").to_owned() }
+    fn called(argv0: &OsStr) -> Self {
+        let name = Path::new(argv0).file_name().and_then(OsStr::to_str);
+        Self { name: name.unwrap_or(SHIM).to_owned() }
+    }
+
+    /// The shim, which alone knows verbs of our own.
+    pub(crate) fn shim() -> Self {
+        Self { name: SHIM.to_owned() }
+    }
+
+    /// Whether we are called in place of runc; NVIDIA's `-hook` is another thing.
+    fn is_front(&self) -> bool {
+        self.name.strip_prefix(FRONT).is_some_and(|rest| !rest.starts_with("-hook"))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -52,16 +66,20 @@ impl Program {
 
 /// Carries out what the command line asks for.
 pub fn main() -> ExitCode {
+    let mut line = std::env::args_os();
+    let program = Program::called(&line.next().unwrap_or_default());
+    let line: Vec<OsString> = line.collect();
+    if program.is_front() {
+        return front::run(&program, &line);
+    }
     let mut words: Vec<String> = Vec::new();
-    for word in std::env::args_os() {
+    for word in line {
         match word.into_string() {
             Ok(word) => words.push(word),
             Err(word) => return fail(&not_text(&word), 2),
         }
     }
-    let (argv0, words) = words.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
-    let program = Program::called(argv0);
-    let args = match Args::parse(words) {
+    let args = match Args::parse(&words) {
         Ok(args) => args,
         Err(error) => return usage(&program, Some(&error)),
     };

@@ -23,7 +23,7 @@ pub fn scratch() -> PathBuf {
     dir
 }
 
-/// The directory with both shims and `nvidia-shim`, built from this work tree; another one that
+/// The directory with shims, OCI runtime and `nvidia-shim`, built from this work tree; another one that
 /// holds them if `NVS_PROGRAMS` names it, as `make bench` does with those of `make release`.
 pub fn product() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -46,6 +46,10 @@ pub fn product() -> &'static Path {
         for (name, file) in [
             ("containerd-shim-nvidia-v2", "containerd-shim-nvidia-v2"),
             ("containerd-shim-nvidia-cdi-v2", "containerd-shim-nvidia-v2"),
+            ("nvidia-container-runtime", "containerd-shim-nvidia-v2"),
+            ("nvidia-container-runtime.cdi", "containerd-shim-nvidia-v2"),
+            ("nvidia-container-runtime.legacy", "containerd-shim-nvidia-v2"),
+            ("nvidia-container-runtime-experimental", "containerd-shim-nvidia-v2"),
             ("nvidia-shim", "nvidia-shim"),
         ] {
             place(&built.join(file), &dir.join(name));

@@ -199,6 +199,16 @@ fn a_bind_mount_and_a_mounted_root_are_written_in_place_once() {
 }
 
 #[test]
+fn a_root_that_is_mounted_read_only_starts_with_a_warning() {
+    let fixture = Fixture::new();
+    let mut overlay = fixture.overlay();
+    overlay.options.push("ro".to_owned());
+    let prepared = container(&fixture, &[overlay], |_| fixture.apply(&[])).unwrap();
+    assert_eq!(prepared.mounts, []);
+    assert!(prepared.warnings[0].contains("read-only"), "{:?}", prepared.warnings);
+}
+
+#[test]
 fn applied_twice_is_once() {
     let fixture = Fixture::new();
     let first = fixture.apply(&[fixture.overlay()]).unwrap();

@@ -1,3 +1,4 @@
+use std::fs;
 use std::process::Command;
 
 use containerd_shim_protos::protobuf::well_known_types::any::Any;

@@ -1,11 +1,12 @@
 //! Where the stock shim is.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use nvidia_oci::{Code, Config, ConfigSource, Error, Result};
+
+use crate::executable::{is_executable, leads_back};
 
 const NAME: &str = "containerd-shim-runc-v2";
 
@@ -45,8 +46,7 @@ pub(crate) fn find(
     containerd: &Path,
     path: Option<&OsStr>,
 ) -> Result<PathBuf> {
-    let own = fs::metadata("/proc/self/exe").ok().map(|found| (found.dev(), found.ino()));
-    let usable = |program: &Path| is_program(program) && is_foreign(program, own);
+    let usable = |program: &Path| is_executable(program) && !leads_back(program);
     if let Some(configured) = configured {
         if usable(configured) {
             return Ok(configured.to_owned());
@@ -74,17 +74,6 @@ pub(crate) fn find(
 fn of_rancher() -> impl Iterator<Item = PathBuf> {
     let products = fs::read_dir(RANCHER).into_iter().flatten().flatten();
     products.map(|product| product.path().join("data/current/bin").join(NAME))
-}
-
-fn is_program(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
-}
-
-fn is_foreign(path: &Path, own: Option<(u64, u64)>) -> bool {
-    let Ok(found) = fs::metadata(path) else { return false };
-    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let name = real.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    Some((found.dev(), found.ino())) != own && !name.starts_with("containerd-shim-nvidia")
 }
 
 #[cfg(test)]
