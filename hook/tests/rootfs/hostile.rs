@@ -26,6 +26,8 @@ const PLACES: [&str; 5] = [
     "etc/ld.so.conf",
 ];
 
+type Make<'a> = &'a dyn Fn(&Path);
+
 fn free(image: &Path, place: &str) -> std::path::PathBuf {
     let place = image.join(place);
     fs::create_dir_all(place.parent().unwrap()).unwrap();
@@ -34,7 +36,7 @@ fn free(image: &Path, place: &str) -> std::path::PathBuf {
 
 #[test]
 fn whatever_lies_at_a_place_is_covered_or_replaced_and_never_opened() {
-    let kinds: [(&str, &dyn Fn(&Path)); 5] = [
+    let kinds: [(&str, Make<'_>); 5] = [
         ("fifo", &|place| mkfifo(place, Mode::S_IRWXU).unwrap()),
         ("socket", &|place| drop(UnixListener::bind(place).unwrap())),
         // The console and a whiteout: opening the one would be heard, the other is removed.
