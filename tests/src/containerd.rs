@@ -181,6 +181,17 @@ impl Containerd {
         residue::programs(self, program)
     }
 
+    /// The daemon.
+    pub fn pid(&self) -> i32 {
+        self.daemon_pid().expect("a daemon")
+    }
+
+    /// Mounts that `work` makes belong to the node and are not left behind.
+    pub fn settled(&self, work: impl FnOnce() + Send) {
+        self.namespace.enter(work);
+        self.namespace.settle();
+    }
+
     /// Runs `work` where the daemon and its shims see files: with their mounts and sockets.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.namespace.enter(work)
