@@ -254,6 +254,7 @@ impl Directory {
             Err(error) => return Err(error.into()),
         }
         let mut xattrs = Vec::new();
+        let mut value = Vec::with_capacity(MAX_XATTR);
         for name in names.split_inclusive(|byte| *byte == 0) {
             let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
             if name.to_bytes().starts_with(b"trusted.overlay.")
@@ -261,9 +262,9 @@ impl Directory {
             {
                 continue;
             }
-            let mut value = Vec::with_capacity(MAX_XATTR);
+            value.clear();
             fgetxattr(&self.fd, name, rustix::buffer::spare_capacity(&mut value))?;
-            xattrs.push((name.to_owned(), value));
+            xattrs.push((name.to_owned(), value.clone()));
         }
         Ok(xattrs)
     }

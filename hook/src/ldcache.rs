@@ -19,6 +19,9 @@ const CONFIG: &str = "/etc/ld.so.conf";
 const OUR_CONFIG: &str = "/etc/ld.so.conf.d/00-nvidia-shim.conf";
 /// What every distribution has there.
 const INCLUDE: &[u8] = b"include /etc/ld.so.conf.d/*.conf\n";
+/// As many directories and libraries of a cache as are looked for: more than any real one has.
+const MAX_DIRECTORIES: usize = 256;
+const MAX_LIBRARIES: usize = 4096;
 /// Configuration is compared with what should be there, never parsed.
 const MAX_CONFIG: u64 = 64 * 1024;
 
@@ -70,19 +73,27 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// Drops what an earlier start left in a cache that outlives it: entries in directories of ours
-/// whose library is gone, as after an upgrade of the driver.
+/// whose library is gone, as after an upgrade of the driver. What is too much to look at stays.
 fn drop_stale(target: &Target<'_>, cache: &mut Cache, fixups: &Fixups) {
     let view = target.view();
     let mut places: HashMap<PathBuf, Option<PathBuf>> = HashMap::new();
-    let mut place_of = |directory: &Path| {
-        places.entry(directory.to_owned()).or_insert_with(|| view.canonical(directory).ok()).clone()
+    let mut place_of = |directory: &Path| match places.get(directory) {
+        Some(place) => place.clone(),
+        None if places.len() == MAX_DIRECTORIES => None,
+        None => {
+            let place = view.canonical(directory).ok();
+            places.insert(directory.to_owned(), place.clone());
+            place
+        }
     };
+    let mut left = MAX_LIBRARIES;
     let ours: Vec<PathBuf> = fixups.library_dirs.iter().filter_map(|dir| place_of(dir)).collect();
     cache.retain(|entry| {
         let path = entry.path();
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return true };
         match place_of(parent) {
-            Some(parent) if ours.contains(&parent) => {
+            Some(parent) if left > 0 && ours.contains(&parent) => {
+                left -= 1;
                 let place = parent.join(name);
                 target.covers().hide(&place) || view.metadata(&place).is_ok()
             }

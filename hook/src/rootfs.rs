@@ -22,6 +22,10 @@ use crate::directory::Directory;
 /// The kernel's own limit on links in one resolution (`MAXSYMLINKS`).
 const MAX_LINKS: usize = 40;
 
+/// More names than any real path has, those of links on the way included. Each costs a call, and
+/// an image may hold 40 links of 2,000 names.
+const MAX_NAMES: usize = 255;
+
 /// `openat2` answers EAGAIN when a rename anywhere races with `..`; who renames without end is
 /// refused.
 const MAX_TRIES: usize = 128;
@@ -111,11 +115,18 @@ impl Rootfs {
     /// `path` without links: what follows a component that does not exist is kept as it is.
     ///
     /// # Errors
-    /// A component but the last is no directory, or there are more than 40 links.
+    /// A component but the last is no directory, or there are more than 40 links or 255 names.
     pub fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        if path.components().nth(MAX_NAMES).is_some() {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
         let (mut done, mut pending) = self.without_links(path);
-        let mut links = 0;
+        let (mut links, mut names) = (0, 0);
         while let Some(name) = pending.pop() {
+            names += 1;
+            if names > MAX_NAMES {
+                return Err(Errno::ENAMETOOLONG.into());
+            }
             if name == ".." {
                 done.pop();
                 continue;
@@ -260,6 +271,19 @@ mod tests {
         symlink("a", dir.path().join("root/b")).unwrap();
         let error = rootfs.canonical(Path::new("/a/c")).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::ELOOP as i32));
+    }
+
+    #[test]
+    fn a_path_of_too_many_names_is_refused() {
+        let (dir, rootfs) = tree();
+        let long = "usr/../".repeat(100);
+        symlink(format!("{long}long"), dir.path().join("root/long")).unwrap();
+        for path in [Path::new("/long"), Path::new(&"/usr".repeat(400_000))] {
+            let error = rootfs.canonical(path).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(Errno::ENAMETOOLONG as i32));
+        }
+        let deep = PathBuf::from("/usr".repeat(200));
+        assert_eq!(rootfs.canonical(&deep).unwrap(), deep);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! How fix-ups get into a root filesystem: by what containerd would mount.
 
+use std::fs::{self, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nvidia_oci::{Code, Error, Result, Spec};
@@ -78,27 +80,33 @@ pub(crate) fn open(mounts: &[RootfsMount], bundle: &Path, spec: &Spec) -> Result
     match mounts {
         [] => {
             let root = bundle.join(spec.root_path().unwrap_or_else(|| "rootfs".into()));
-            let rootfs = open_directory(&root)?;
-            let read_only = rootfs
-                .is_read_only()
-                .map_err(|error| unreadable(&root.display().to_string(), error))?;
-            let way = if read_only {
-                Way::Never("the root filesystem is mounted read-only".to_owned())
-            } else {
-                Way::InPlace
-            };
-            Ok((rootfs, way))
+in_place(&root)
         }
         [mount] if !mount.target.is_empty() => unknown("a mount below the root"),
         [mount] => match mount.kind.as_str() {
             "overlay" => open_overlay(mount, bundle),
             _ if mount.is_bind() && mount.has("ro") => open_read_only_bind(mount, bundle),
-            _ if mount.is_bind() => Ok((open_directory(Path::new(&mount.source))?, Way::InPlace)),
+            _ if mount.is_bind() => in_place(Path::new(&mount.source)),
             "ext4" | "xfs" | "btrfs" => open_block(mount),
             kind => unknown(&format!("a root filesystem of type {kind}")),
         },
         _ => unknown("a root filesystem of several mounts"),
     }
+}
+
+/// A directory is written directly, unless that cannot be or must not be: the root of the host
+/// itself.
+fn in_place(directory: &Path) -> Result<(Rootfs, Way)> {
+    let rootfs = open_directory(directory)?;
+    let root = |found: Metadata| (found.dev(), found.ino());
+    let seen = rootfs.metadata(Path::new("/"));
+    let host = fs::metadata("/");
+    let way = match (seen.map(root), host.map(root), rootfs.is_read_only()) {
+        (_, _, Ok(true)) => Way::Never("the root filesystem is mounted read-only".to_owned()),
+        (Ok(seen), Ok(host), Ok(false)) if seen != host => Way::InPlace,
+        _ => Way::Never("the root filesystem is the host's own".to_owned()),
+    };
+    Ok((rootfs, way))
 }
 
 fn open_overlay(mount: &RootfsMount, bundle: &Path) -> Result<(Rootfs, Way)> {
@@ -200,4 +208,31 @@ pub(crate) fn open_directory(path: &Path) -> Result<Rootfs> {
 
 fn unreadable(what: &str, error: io::Error) -> Error {
     Error::caused(Code::RootfsUnreadable, what, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hosts_own_root_is_never_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let spec = |path: &Path| Spec::new(serde_json::json!({"root": {"path": path}}));
+        let bind = |source: &Path| RootfsMount {
+            kind: "bind".to_owned(),
+            source: source.display().to_string(),
+            target: String::new(),
+            options: vec!["rbind".to_owned(), "rw".to_owned()],
+        };
+        let root = dir.path().join("link");
+        std::os::unix::fs::symlink("/", &root).unwrap();
+        for path in [Path::new("/"), Path::new("/proc/.."), &root] {
+            for mounts in [vec![], vec![bind(path)]] {
+                let (_, way) = open(&mounts, Path::new("/"), &spec(path)).unwrap();
+                assert!(matches!(way, Way::Never(_)), "{}: {way:?}", path.display());
+            }
+        }
+        let (_, way) = open(&[bind(dir.path())], Path::new("/"), &spec(dir.path())).unwrap();
+        assert!(matches!(way, Way::InPlace));
+    }
 }

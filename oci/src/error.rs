@@ -163,17 +163,31 @@ impl fmt::Display for Error {
         line.push_str("; ");
         line.push_str(self.code.way_out());
         // Words of others (image, TOML reader) must not break the line.
-        for character in line.chars() {
-            let shown = if character.is_control() { ' ' } else { character };
-            fmt::Write::write_char(f, shown)?;
-        }
-        Ok(())
+        line.chars().map(visible).try_for_each(|shown| fmt::Write::write_char(f, shown))
     }
+}
+
+/// The character, or a space for one that would move the cursor of whoever reads it, or turn the
+/// direction of what follows, or is not seen at all: words of an image may hold any.
+pub(crate) fn visible(character: char) -> char {
+    let formats = matches!(
+        character,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+    );
+    if character.is_control() || formats { ' ' } else { character }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_an_image_neither_colour_nor_turn_nor_hide() {
+        let error =
+            Error::new(Code::UnknownGpu, "a\u{1b}[31m\u{9b}2Jb\u{202e}c\u{2028}\u{200b}\u{feff}é");
+        assert!(error.to_string().starts_with("NVS-101: a [31m 2Jb c   é;"), "{error}");
+    }
 
     #[test]
     fn a_message_is_one_line_with_cause_and_way_out() {

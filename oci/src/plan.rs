@@ -4,6 +4,7 @@ mod files;
 mod gpus;
 mod nodes;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -144,7 +145,7 @@ pub fn plan(
     }
     let gpus = gpus::select(&request, &inventory, handler)?;
     let driver = Driver::discover(host, config, inventory.driver_version.as_deref())?;
-    check_roots(host, &driver, &inventory)?;
+    check_roots(host, &driver, &inventory, &gpus)?;
     report.driver =
         Some(DriverFound { version: driver.version.clone(), root: driver.root.clone() });
     let decision =
@@ -232,13 +233,14 @@ impl Decision<'_> {
 
 /// Drivers and device nodes are only taken from where nobody but root can put them. The `/dev` of
 /// the host itself is the kernel's.
-fn check_roots(host: &Host, driver: &Driver, inventory: &Inventory) -> Result<()> {
+fn check_roots(host: &Host, driver: &Driver, inventory: &Inventory, gpus: &[&Gpu]) -> Result<()> {
     trust::check(host, &driver.root, "driver root")?;
-    for control in &inventory.control {
-        match control.node.host_path.parent() {
-            Some(dev) if dev != Path::new("/dev") => trust::check(host, dev, "dev root")?,
-            _ => {}
-        }
+    let control = inventory.control.iter().map(|control| &control.node);
+    let nodes = control.chain(gpus.iter().flat_map(|gpu| gpu.drm.iter().chain([&gpu.node])));
+    let dirs: BTreeSet<&Path> = nodes.filter_map(|node| node.host_path.parent()).collect();
+    let elsewhere = dirs.into_iter().filter(|dir| !dir.starts_with("/dev"));
+    for dir in elsewhere.filter(|dir| host.exists(dir)) {
+        trust::check(host, dir, "dev root")?;
     }
     Ok(())
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::error;
+
 /// The decision record. As text it is for a person, as JSON for a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
@@ -123,9 +125,8 @@ fn section(f: &mut fmt::Formatter<'_>, title: &str, items: &[Item]) -> fmt::Resu
     Ok(())
 }
 
-/// Words of an image must not move the cursor of whoever reads them.
 fn visible(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+    text.chars().map(error::visible).collect()
 }
 
 #[cfg(test)]

@@ -19,6 +19,9 @@ pub const DRIVER_CAPABILITIES: &str = "NVIDIA_DRIVER_CAPABILITIES";
 const CUDA_VERSION: &str = "CUDA_VERSION";
 const REQUIRE_CUDA: &str = "NVIDIA_REQUIRE_CUDA";
 
+/// The kernel gives no program a longer string of its environment (`MAX_ARG_STRLEN`).
+const LONGEST_VALUE: usize = 128 << 10;
+
 /// Annotations by which containerd and CRI-O mark the pause container of a pod.
 const CONTAINER_TYPE: [&str; 2] =
     ["io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType"];
@@ -136,7 +139,8 @@ impl Request {
     /// What the container of `spec` asks for; `None` if nothing.
     ///
     /// # Errors
-    /// [`Code::InvalidRequest`] if the variable is there without a value.
+    /// [`Code::InvalidRequest`] if the variable is there without a value, or with one so long that
+    /// no program could be started with it.
     pub fn of(spec: &Spec) -> Result<Option<Self>> {
         if CONTAINER_TYPE.iter().any(|key| spec.annotation(key) == Some("sandbox")) {
             return Ok(None);
@@ -146,7 +150,11 @@ impl Request {
 
     fn of_environment(environment: &Environment) -> Result<Option<Self>> {
         let value = match environment.visible_devices {
-            Entry::Set(value) => value,
+            Entry::Set(value) if value.len() <= LONGEST_VALUE => value,
+            Entry::Set(value) => {
+                let what = format!("{VISIBLE_DEVICES} is {} bytes long", value.len());
+                return Err(Error::new(Code::InvalidRequest, what));
+            }
             Entry::WithoutValue => {
                 let what = format!("the environment has {VISIBLE_DEVICES} without a value");
                 return Err(Error::new(Code::InvalidRequest, what));
@@ -404,6 +412,16 @@ mod tests {
             let spec = Spec::parse(json.as_bytes(), Path::new("config.json")).unwrap();
             assert_eq!(Request::of(&spec).unwrap(), None);
         }
+    }
+
+    #[test]
+    fn a_value_that_no_program_could_be_given_is_refused() {
+        let list = |bytes: usize| format!("NVIDIA_VISIBLE_DEVICES={}", "0,".repeat(bytes / 2));
+        let request = Request::of_env(&[&list(LONGEST_VALUE)]).unwrap().unwrap();
+        assert!(matches!(request.gpus, Selection::Listed(list) if list.len() == LONGEST_VALUE / 2));
+        let error = Request::of_env(&[&list(10 << 20)]).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidRequest);
+        assert!(error.to_string().contains("10485760 bytes long"), "{error}");
     }
 
     #[test]

@@ -27,6 +27,18 @@ pub(crate) fn check(host: &Host, path: &Path, name: &str) -> Result<()> {
     walk.along(path, MAX_LINKS)
 }
 
+/// Checks the directories above `path`: whoever owns what lies there, nobody else can put something
+/// in its place.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_above(host: &Host, path: &Path, name: &str) -> Result<()> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    // No step of the way is the last one: a sticky directory will do.
+    Walk { host, path, name, resolved: Path::new(""), owner: trusted_owner() }
+        .along(parent, MAX_LINKS)
+}
+
 struct Walk<'a> {
     host: &'a Host,
     path: &'a Path,
@@ -136,6 +148,18 @@ mod tests {
                 .contains("driver root /run/driver cannot be trusted: /run is writable"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn what_lies_in_a_sticky_directory_cannot_be_replaced() {
+        let (dir, host) = tree();
+        let above = |path: &str| check_above(&host, Path::new(path), "socket");
+        above("/tmp/mine").unwrap();
+        above("/tmp").unwrap();
+        set_mode(&dir.path().join("tmp"), 0o777);
+        assert!(above("/tmp/mine").unwrap_err().to_string().contains("/tmp is writable"));
+        chown(dir.path().join("run"), Some(1000), None).unwrap();
+        above("/run/driver").unwrap_err();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A private containerd: own directories, socket and mount namespace, gone with the value.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -39,6 +40,8 @@ pub struct Setup<'a> {
     pub node: Option<&'a Node>,
     /// A node that is the host itself, as far as shims can see, without any option.
     pub host: Option<&'a Node>,
+    /// With images and snapshots on a disk of its own, see [`Containerd::written`].
+    pub disk: bool,
 }
 
 /// A running containerd.
@@ -72,6 +75,9 @@ impl Containerd {
             cri: setup.cri,
             host_config: setup.host.map(Node::host_config),
         };
+        if setup.disk {
+            containerd.mount_disk();
+        }
         fs::write(containerd.path("config.toml"), containerd.config(setup)).expect("config.toml");
         containerd.launch();
         containerd
@@ -98,6 +104,16 @@ impl Containerd {
     /// The bundle of a container's task.
     pub fn bundle(&self, namespace: &str, id: &str) -> PathBuf {
         self.path("state/io.containerd.runtime.v2.task").join(namespace).join(id)
+    }
+
+    /// Sectors of the daemon's own disk that were written so far.
+    pub fn written(&self) -> u64 {
+        let device = self.inside(|| fs::metadata(self.path("root"))).expect("root").dev();
+        let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
+        let stat =
+            fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).expect("stat");
+        let field = stat.split_whitespace().nth(6);
+        field.and_then(|sectors| sectors.parse().ok()).expect("sectors written")
     }
 
     /// What the daemon and the shims have logged.
@@ -165,6 +181,17 @@ impl Containerd {
         residue::programs(self, program)
     }
 
+    /// The daemon.
+    pub fn pid(&self) -> i32 {
+        self.daemon_pid().expect("a daemon")
+    }
+
+    /// Mounts that `work` makes belong to the node and are not left behind.
+    pub fn settled(&self, work: impl FnOnce() + Send) {
+        self.namespace.enter(work);
+        self.namespace.settle();
+    }
+
     /// Runs `work` where the daemon and its shims see files: with their mounts and sockets.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.namespace.enter(work)
@@ -184,6 +211,17 @@ impl Containerd {
         let dirs = [product(), &self.release.programs(), runc.parent().expect("a file")];
         let dirs: Vec<_> = dirs.iter().map(|dir| dir.to_string_lossy().into_owned()).collect();
         format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", dirs.join(":"))
+    }
+
+    /// A file with a file system, which goes with the namespace.
+    fn mount_disk(&self) {
+        const SIZE: u64 = 4 << 30;
+        let (file, root) = (self.path("disk"), self.path("root"));
+        File::create(&file).and_then(|file| file.set_len(SIZE)).expect("disk");
+        fs::create_dir(&root).expect("root");
+        self.output(Command::new("mkfs.ext4").arg("-q").arg(&file)).ok();
+        self.output(Command::new("mount").args(["-o", "loop"]).args([&file, &root])).ok();
+        self.namespace.settle();
     }
 
     fn config(&self, setup: Setup<'_>) -> String {

@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use nix::mount::{MsFlags, mount};
@@ -18,7 +19,7 @@ pub(crate) const RUN: &str = "/run/containerd";
 
 pub(crate) struct MountNamespace {
     handle: File,
-    at_first: Vec<String>,
+    at_first: Mutex<Vec<String>>,
 }
 
 impl MountNamespace {
@@ -44,7 +45,12 @@ impl MountNamespace {
             Ok((File::open("/proc/thread-self/ns/mnt"), mounts("/proc/thread-self")))
         });
         let made = made.join().expect("thread").expect("a mount namespace (tests run as root)");
-        Self { handle: made.0.expect("/proc/thread-self/ns/mnt"), at_first: made.1 }
+        Self { handle: made.0.expect("/proc/thread-self/ns/mnt"), at_first: Mutex::new(made.1) }
+    }
+
+    /// Takes the mounts of now for those that were there at first.
+    pub(crate) fn settle(&self) {
+        *self.at_first() = self.enter(|| mounts("/proc/thread-self"));
     }
 
     /// Runs `work` in the namespace; processes that it starts stay there.
@@ -62,7 +68,8 @@ impl MountNamespace {
     /// Mount points that were not there at first.
     pub(crate) fn new_mounts(&self) -> Vec<String> {
         let now = self.enter(|| mounts("/proc/thread-self"));
-        now.into_iter().filter(|point| !self.at_first.contains(point)).collect()
+        let at_first = self.at_first();
+        now.into_iter().filter(|point| !at_first.contains(point)).collect()
     }
 
     /// The processes in it.
@@ -75,6 +82,10 @@ impl MountNamespace {
     pub(crate) fn names(&self, dir: &str) -> Vec<PathBuf> {
         let entries = self.enter(|| fs::read_dir(dir).map(|dir| dir.flatten().collect::<Vec<_>>()));
         entries.unwrap_or_default().iter().map(fs::DirEntry::path).collect()
+    }
+
+    fn at_first(&self) -> MutexGuard<'_, Vec<String>> {
+        self.at_first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn identity(&self) -> u64 {

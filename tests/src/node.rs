@@ -30,7 +30,7 @@ impl Node {
         let dir = tempfile::Builder::new().prefix("nvs-node-").tempdir().expect("a directory");
         let node = Self { dir };
         simulate::Node::new(layout, gpus).write(&node.root()).expect("a simulated node");
-        node.configure("");
+        node.configure("", "");
         node
     }
 
@@ -55,9 +55,10 @@ impl Node {
         file
     }
 
-    /// Sets further keys of the table `[nvidia-shim]`, one a line.
-    pub fn configure(&self, keys: &str) {
-        let text = format!("[nvidia-shim]\nhost-root = '{}'\n{keys}\n", self.root().display());
+    /// Replaces the file by options of runc and keys of the table `[nvidia-shim]`, one a line.
+    pub fn configure(&self, runc: &str, keys: &str) {
+        let root = self.root();
+        let text = format!("{runc}\n[nvidia-shim]\nhost-root = '{}'\n{keys}\n", root.display());
         fs::write(self.config(), text).expect("config.toml");
     }
 

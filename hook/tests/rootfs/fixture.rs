@@ -18,12 +18,19 @@ pub(crate) const LIBRARIES: &str = "/opt/gpu/lib";
 /// A temporary directory with a bundle, an image of two layers and a snapshot.
 pub(crate) struct Fixture {
     pub dir: tempfile::TempDir,
+    /// Where in it everything is.
+    place: PathBuf,
 }
 
 impl Fixture {
     /// An image with a glibc loader, `/etc` and `/usr/lib`.
     pub(crate) fn new() -> Self {
-        let fixture = Self { dir: tempfile::tempdir().unwrap() };
+        Self::below(Path::new(""))
+    }
+
+    /// The same in a directory of this name.
+    pub(crate) fn below(name: &Path) -> Self {
+        let fixture = Self { dir: tempfile::tempdir().unwrap(), place: name.to_owned() };
         for directory in ["bundle/rootfs", "1/fs", "2/fs", "3/fs", "3/work", "driver"] {
             fs::create_dir_all(fixture.path(directory)).unwrap();
         }
@@ -45,7 +52,7 @@ impl Fixture {
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {
-        self.dir.path().join(path)
+        self.dir.path().join(&self.place).join(path)
     }
 
     pub(crate) fn bundle(&self) -> PathBuf {
@@ -64,7 +71,17 @@ impl Fixture {
 
     /// The mount that containerd asks for.
     pub(crate) fn overlay(&self) -> RootfsMount {
-        let path = |path: &str| self.path(path).display().to_string();
+        self.overlay_of(|path| path)
+    }
+
+    /// The same, with paths escaped as overlayfs wants them.
+    pub(crate) fn overlay_escaped(&self) -> RootfsMount {
+        let escape = |path: String| path.replace('\\', "\\\\").replace(':', "\\:");
+        self.overlay_of(|path| escape(path).replace(',', "\\,"))
+    }
+
+    fn overlay_of(&self, escaped: impl Fn(String) -> String) -> RootfsMount {
+        let path = |path: &str| escaped(self.path(path).display().to_string());
         mount(
             "overlay",
             "overlay",

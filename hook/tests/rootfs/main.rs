@@ -5,5 +5,6 @@ mod attacks;
 mod container;
 mod fixture;
 mod glibc;
+mod hostile;
 mod layer;
 mod restart;

@@ -135,9 +135,10 @@ fn mps_dir(place: &Place) -> Option<DriverFile> {
     daemon(place, PathBuf::from(MPS_DIR), |kind| kind.is_dir())
 }
 
+/// A link by that name is none: in `/tmp` anybody can make one, and to any directory of root's.
 fn daemon(place: &Place, path: PathBuf, is: impl Fn(FileType) -> bool) -> Option<DriverFile> {
+    let kind = place.tree.symlink_metadata(&path).ok()?.file_type();
     let resolved = place.tree.resolve(&path).ok()?;
-    let kind = fs::symlink_metadata(place.tree.join(&resolved)).ok()?.file_type();
     is(kind).then(|| DriverFile {
         kind: FileKind::Socket,
         source: place.source(&path, &resolved),

@@ -242,3 +242,22 @@ fn sockets_of_the_driver_root_or_else_of_the_host() {
         ]
     );
 }
+
+#[test]
+fn a_link_in_place_of_a_daemons_directory_is_none() {
+    for root in ["", "run/nvidia/driver"] {
+        let node = Node::new();
+        node.driver(&format!("{root}/usr/lib64"), "550.1")
+            .write(&format!("{root}/etc/shadow"), b"");
+        let tmp = node.0.path().join(root).join("tmp");
+        fs::create_dir(&tmp).unwrap();
+        symlink("/etc", tmp.join("nvidia-mps")).unwrap();
+        fs::create_dir_all(node.0.path().join(root).join("run/nvidia-persistenced")).unwrap();
+        let socket = node.0.path().join(root).join("run/nvidia-persistenced/socket");
+        let other = node.0.path().join(root).join("run/containerd.sock");
+        drop(std::os::unix::net::UnixListener::bind(other).unwrap());
+        symlink("../containerd.sock", socket).unwrap();
+        let driver = node.discover(Some("550.1")).unwrap();
+        assert_eq!(driver.files, []);
+    }
+}

@@ -23,6 +23,8 @@ use crate::{Code, Config, Error, Host, Result, driver};
 const NVIDIA_MAJOR: u32 = 195;
 const CTL_MINOR: u32 = 255;
 const MODESET_MINOR: u32 = 254;
+/// The major of DRM (`devices.txt`).
+const DRM_MAJOR: u32 = 226;
 /// Minors of the module nvidia-uvm (`uvm_common.h`).
 const UVM_MINOR: u32 = 0;
 const UVM_TOOLS_MINOR: u32 = 1;
@@ -208,8 +210,8 @@ fn gpu(
     let sysfs = Path::new("/sys/bus/pci/devices").join(&bus_id).join("drm");
     // Absent where the module nvidia-drm is not loaded.
     for name in host.read_dir(&sysfs).unwrap_or_default() {
-        if is_drm(&name) {
-            drm.extend(nodes.existing(&Path::new("/dev/dri").join(name))?);
+        if let Some(minor) = drm_minor(&name) {
+            drm.extend(nodes.existing_as(&Path::new("/dev/dri").join(name), DRM_MAJOR, minor)?);
         }
     }
     let drm_links = ["card", "render"]
@@ -232,14 +234,12 @@ fn gpu(
     })
 }
 
-/// Whether a name in a `drm` directory of sysfs is that of a node: `card1`, `renderD128`.
-fn is_drm(name: &OsStr) -> bool {
-    let number = name
-        .to_str()
-        .and_then(|name| name.strip_prefix("card").or_else(|| name.strip_prefix("renderD")));
-    number.is_some_and(|number| {
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
+/// The minor of a node by its name in a `drm` directory of sysfs: `card1`, `renderD128`. Other
+/// names there are those of connectors and the like.
+fn drm_minor(name: &OsStr) -> Option<u32> {
+    let name = name.to_str()?;
+    let number = name.strip_prefix("card").or_else(|| name.strip_prefix("renderD"))?;
+    number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
 }
 
 fn control(host: &Host, nodes: &Nodes, majors: Majors) -> Result<Vec<ControlNode>> {

@@ -62,21 +62,40 @@ impl Nodes {
     /// The node `path`, or what it should be where it is not there.
     ///
     /// # Errors
+    /// As [`Self::existing_as`], and where the driver says that it has a major of the kernel's own.
+    pub(super) fn expected(&self, path: &Path, major: u32, minor: u32) -> Result<NodeNumbers> {
+        if let Some(node) = self.existing_as(path, major, minor)? {
+            return Ok(node);
+        }
+        let host_path = self.host_path(path);
+        if major < FIRST_MAJOR {
+            let what = format!("{} would have major {major}, no driver's", host_path.display());
+            return Err(Error::new(Code::NodeMissing, what));
+        }
+        Ok(NodeNumbers {
+            path: path.to_owned(),
+            host_path,
+            major,
+            minor,
+            mode: self.params.mode,
+            uid: self.params.uid,
+            gid: self.params.gid,
+            exists: false,
+        })
+    }
+
+    /// The node `path`, if it is there.
+    ///
+    /// # Errors
     /// Something else is there, another device included: a node left over from a module that had
     /// another major, or one that was made for another GPU.
-    pub(super) fn expected(&self, path: &Path, major: u32, minor: u32) -> Result<NodeNumbers> {
-        let Some(node) = self.existing(path)? else {
-            return Ok(NodeNumbers {
-                path: path.to_owned(),
-                host_path: self.host_path(path),
-                major,
-                minor,
-                mode: self.params.mode,
-                uid: self.params.uid,
-                gid: self.params.gid,
-                exists: false,
-            });
-        };
+    pub(super) fn existing_as(
+        &self,
+        path: &Path,
+        major: u32,
+        minor: u32,
+    ) -> Result<Option<NodeNumbers>> {
+        let Some(node) = self.existing(path)? else { return Ok(None) };
         if (node.major, node.minor) != (major, minor) {
             let what = format!(
                 "{} is device {}:{}, not {major}:{minor} as the driver says",
@@ -86,7 +105,7 @@ impl Nodes {
             );
             return Err(Error::new(Code::NodeMissing, what));
         }
-        Ok(node)
+        Ok(Some(node))
     }
 
     /// Target of the link `path`, as it is stored.
@@ -136,5 +155,7 @@ mod tests {
         assert!(error.to_string().contains("/dev/null has major 1"));
         let made = nodes.expected(Path::new("/dev/nvidia7"), 195, 7).unwrap();
         assert_eq!((made.major, made.minor, made.mode, made.exists), (195, 7, 0o666, false));
+        let error = nodes.expected(Path::new("/dev/nvidia7"), 1, 7).unwrap_err();
+        assert!(error.to_string().contains("/dev/nvidia7 would have major 1"), "{error}");
     }
 }

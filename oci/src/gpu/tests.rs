@@ -127,3 +127,30 @@ fn a_malformed_file_is_named() {
     let place = "line 1 of /proc/driver/nvidia/gpus/0000:07:00.0/information";
     assert!(error.to_string().contains(place), "{error}");
 }
+
+#[test]
+fn another_device_by_the_name_of_a_drm_node_is_refused() {
+    let node = Node::loaded();
+    node.gpu("0000:07:00.0", 0, false);
+    node.write("sys/bus/pci/devices/0000:07:00.0/drm/card1/dev", "226:1\n");
+    node.write("sys/bus/pci/devices/0000:07:00.0/drm/card/x", "");
+    let dir = node.0.path().join("dev/dri");
+    fs::create_dir_all(&dir).unwrap();
+    let mknod = |major, minor| {
+        let path = dir.join("card1");
+        let made = std::process::Command::new("mknod").arg(path).args(["c", major, minor]).status();
+        assert!(made.unwrap().success());
+    };
+    // 10:232 is /dev/kvm.
+    for (major, minor) in [("10", "232"), ("226", "2")] {
+        mknod(major, minor);
+        let error = node.read().unwrap_err();
+        let what = format!("/dev/dri/card1 is device {major}:{minor}, not 226:1");
+        assert!(error.to_string().contains(&what), "{error}");
+        fs::remove_file(dir.join("card1")).unwrap();
+    }
+    mknod("226", "1");
+    let inventory = node.read().unwrap();
+    let drm: Vec<_> = inventory.gpus[0].drm.iter().map(|node| (node.major, node.minor)).collect();
+    assert_eq!(drm, [(226, 1)]);
+}

@@ -9,7 +9,7 @@ use crate::elf::Class;
 use crate::report::{Item, ItemKind, Report};
 use crate::{
     Code, Config, Driver, DriverFile, Edits, Error, FileKind, Handler, Host, Image, Library, Mount,
-    Result,
+    Result, trust,
 };
 
 /// A file may be read and executed; a socket of one of the driver's daemons also written to.
@@ -127,7 +127,9 @@ impl Files<'_> {
     /// link to any other in its place.
     fn is_trusted_socket(&self, source: &Path) -> bool {
         self.host.symlink_metadata(source).is_ok_and(|found| {
-            let made_by_root = found.is_dir() && found.uid() == 0;
+            let made_by_root = found.is_dir()
+                && found.uid() == 0
+                && trust::check_above(self.host, source, "directory of sockets").is_ok();
             found.file_type().is_socket() || made_by_root
         })
     }

@@ -1,5 +1,6 @@
 //! A real loader in the container finds the driver's libraries.
 
+use nvidia_shim::simulate::Layout;
 use tests::{
     BUSYBOX, Containerd, Cuda, GLIBC, GLIBC_LAYERED, Image, Node, Output, Release, Run,
     on_each_containerd,
@@ -11,6 +12,8 @@ on_each_containerd!(
     mounted_root,
     read_only_root,
     image_without_a_loader,
+    layouts_of_other_hosts,
+    libraries_at_the_path_of_the_host,
 );
 
 fn machine(release: Release, image: &Image) -> (Containerd, Node) {
@@ -77,5 +80,27 @@ fn image_without_a_loader(release: Release) {
     let (containerd, node) = machine(release, &BUSYBOX);
     let sight = containerd.container(&BUSYBOX, "c").on(&node).gpus("0").look(&[]);
     assert!(sight.mounts.iter().any(|point| point.contains("libcuda.so.")), "{sight:?}");
+    containerd.assert_clean();
+}
+
+fn layouts_of_other_hosts(release: Release) {
+    let containerd = Containerd::start(release);
+    containerd.import(&GLIBC);
+    for layout in [Layout::Rhel, Layout::Talos, Layout::DriverContainer] {
+        assert_cuda(&containerd.container(&GLIBC, "c").on(&Node::with(layout, 2)).gpus("0"));
+    }
+    containerd.assert_clean();
+}
+
+/// In a directory where the image's loader looks only if its cache says so.
+fn libraries_at_the_path_of_the_host(release: Release) {
+    let containerd = Containerd::start(release);
+    containerd.import(&GLIBC);
+    let node = Node::with(Layout::Talos, 2);
+    node.configure("", "library-path = 'host'");
+    let run = containerd.container(&GLIBC, "c").on(&node).gpus("0");
+    let sight = run.clone().look(&[]);
+    assert!(sight.mounts.iter().any(|point| point.starts_with("/usr/local/lib/libcuda.so.")));
+    assert_cuda(&run);
     containerd.assert_clean();
 }

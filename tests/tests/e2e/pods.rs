@@ -28,8 +28,10 @@ struct Cluster {
 impl Cluster {
     fn new(release: Release) -> Self {
         let node = Node::new(2);
-        let containerd =
-            Containerd::start_as(release, Setup { cri: true, node: Some(&node), host: None });
+        let containerd = Containerd::start_as(
+            release,
+            Setup { cri: true, node: Some(&node), ..Setup::default() },
+        );
         containerd.import(&BUSYBOX);
         let cri = Cri::connect(containerd.socket());
         let pod_config = pod_config(&containerd);
