@@ -1,7 +1,7 @@
 //! Which capability each file of the driver belongs to, by its name.
 //!
 //! The table is libnvidia-container's (`nvc_info.c`), with what it leaves to others: platform
-//! libraries of EGL, NVAPI, the Vulkan and OptiX parts that came later. Where a library cannot be
+//! libraries of EGL, NVAPI, parts of Vulkan that came later. Where a library cannot be
 //! loaded without another, that one has the capabilities of both.
 
 use std::path::Path;

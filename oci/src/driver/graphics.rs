@@ -92,7 +92,8 @@ pub(super) fn data(
     files
 }
 
-/// The library that a vendor file names: JSON has it as `library_path`, OpenCL's is nothing else.
+/// The library that a vendor file names: JSON has it as `library_path`, that of
+/// `OpenCL` is nothing else.
 fn library_of(place: &Place, path: &Path) -> Option<String> {
     let extension = path.extension()?.to_str()?;
     if !["json", "icd"].contains(&extension) {
