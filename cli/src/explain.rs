@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use nvidia_oci::{
-    Bundle, Config, ConfigSource, Error, Handler, Host, Image, Link, Need, Outcome, Plan, Report,
-    Request, Spec, needs, plan,
+    Bundle, Config, ConfigSource, Error, GeneratedFile, Handler, Host, Image, Link, Need, Outcome,
+    Plan, Report, Request, Spec, needs, plan,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -87,6 +87,8 @@ pub enum Verdict {
 pub struct FixupView {
     pub links: Vec<Link>,
     pub library_dirs: Vec<PathBuf>,
+    /// Files that are written, as the driver came without.
+    pub files: Vec<GeneratedFile>,
     /// Not decided yet by this version; the keys are there so that readers find them.
     pub cuda_compat: Option<PathBuf>,
     pub mask_params: bool,
@@ -249,6 +251,7 @@ impl Explanation {
         let mut answer = Self::new(Verdict::Edited, edited.value().clone(), plan.report);
         answer.fixups.links = plan.fixups.links;
         answer.fixups.library_dirs = plan.fixups.library_dirs;
+        answer.fixups.files = plan.fixups.files;
         Ok(answer)
     }
 

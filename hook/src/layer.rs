@@ -16,7 +16,7 @@ use crate::covers::Covers;
 use crate::directory::Owner;
 use crate::target::{Target, Upper};
 use crate::way::{self, RootfsMount, UpperDirectory, Way, open_directory};
-use crate::{Rootfs, facts, ldcache, links, mountpoints, musl};
+use crate::{Rootfs, facts, files, ldcache, links, mountpoints, musl};
 
 /// A root filesystem looked at before the container exists, without a writable mount of it.
 #[derive(Debug)]
@@ -103,6 +103,7 @@ impl Fix<'_> {
     fn apply(&self, mut target: Target<'_>) -> Result<Vec<String>> {
         mountpoints::apply(&mut target, self.edits, &self.mounts)?;
         links::apply(&mut target, &self.fixups.links)?;
+        files::apply(&mut target, &self.fixups.files)?;
         match self.image.libc {
             Some(Libc::Glibc) => ldcache::apply(&mut target, &self.image, self.fixups)?,
             Some(Libc::Musl) => musl::apply(&mut target, &self.image, self.fixups)?,

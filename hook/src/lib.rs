@@ -14,6 +14,7 @@
 mod covers;
 mod detached;
 mod directory;
+mod files;
 pub mod host;
 mod image;
 mod layer;

@@ -245,8 +245,8 @@ mod tests {
 
     #[test]
     fn what_is_not_supported_is_refused_when_named_and_left_out_of_all() {
-        let mut config = Config::default();
-        config.supported_capabilities = Capabilities::UTILITY.or(Capabilities::VIDEO);
+        let supported_capabilities = Capabilities::UTILITY.or(Capabilities::VIDEO);
+        let config = Config { supported_capabilities, ..Config::default() };
         let ask = |value: &str| {
             let entry = format!("NVIDIA_DRIVER_CAPABILITIES={value}");
             granted(&[&entry], &config, Handler::Nvidia)

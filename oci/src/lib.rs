@@ -44,7 +44,9 @@ pub use gpu::{BusId, ControlNode, Gpu, Inventory, NodeNumbers};
 pub use handler::Handler;
 pub use host::Host;
 pub use image::{Image, Libc};
-pub use plan::{Fixups, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, needs, plan};
+pub use plan::{
+    Fixups, GeneratedFile, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, needs, plan,
+};
 pub use report::Report;
 pub use request::Request;
 pub use spec::{IdMapping, Spec, SpecMount, User};

@@ -3,6 +3,7 @@
 mod files;
 mod gpus;
 mod nodes;
+mod vendor;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,12 +12,13 @@ use serde::Serialize;
 
 use self::files::Files;
 use self::nodes::Nodes;
+use crate::capability::Granted;
 use crate::elf::{Class, Machine};
 use crate::report::{DriverFound, Item, ItemKind};
 use crate::request::{Selection, VISIBLE_DEVICES};
 use crate::{
-    Code, Config, ControlNode, Driver, Edits, Error, Gpu, Handler, Host, Image, Inventory,
-    NoDriver, Report, Request, Result, Spec, trust,
+    Capabilities, Code, Config, ControlNode, Driver, Edits, Error, Gpu, Handler, Host, Image,
+    Inventory, NoDriver, Report, Request, Result, Spec, trust,
 };
 
 /// Where the driver's libraries are: NVIDIA's own programs in the container look there.
@@ -60,6 +62,16 @@ pub struct Fixups {
     pub library_dirs: Vec<PathBuf>,
     /// What the loader's cache must know.
     pub libraries: Vec<LibraryEntry>,
+    /// Small files that the driver came without.
+    pub files: Vec<GeneratedFile>,
+}
+
+/// A file that is written into the container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GeneratedFile {
+    /// Absolute, in the container.
+    pub path: PathBuf,
+    pub content: String,
 }
 
 /// A symbolic link in the container.
@@ -98,19 +110,26 @@ pub struct MissingNode {
 ///
 /// # Errors
 /// As [`plan`], where the request or the kernel driver cannot be read.
-pub fn needs(host: &Host, config: &Config, _handler: Handler, spec: &Spec) -> Result<Vec<Need>> {
+pub fn needs(host: &Host, config: &Config, handler: Handler, spec: &Spec) -> Result<Vec<Need>> {
     let Some(request) = Request::of(spec)? else { return Ok(Vec::new()) };
     let inventory = Inventory::read(host, config)?;
-    Ok(needs_of(&request, config, &inventory))
+    if inventory.driver_version.is_none() {
+        return Ok(Vec::new());
+    }
+    let granted = Granted::of(&request, config, handler)?;
+    Ok(needs_of(&request, granted.capabilities, config, &inventory))
 }
 
-fn needs_of(request: &Request, config: &Config, inventory: &Inventory) -> Vec<Need> {
+fn needs_of(
+    request: &Request,
+    capabilities: Capabilities,
+    config: &Config,
+    inventory: &Inventory,
+) -> Vec<Need> {
     let mut needs = Vec::new();
-    if inventory.driver_version.is_none() {
-        return needs;
-    }
+    let compute = capabilities.meets(Capabilities::COMPUTE);
     let uvm = |control: &&ControlNode| control.name == "nvidia-uvm" && control.loaded;
-    if config.load_kmods && !inventory.control.iter().any(|control| uvm(&control)) {
+    if compute && config.load_kmods && !inventory.control.iter().any(|control| uvm(&control)) {
         needs.push(Need::Module("nvidia-uvm".to_owned()));
     }
     if gpus::needs_uuids(request, inventory) {
@@ -144,12 +163,23 @@ pub fn plan(
         return Err(Error::new(Code::NoKernelDriver, what));
     }
     let gpus = gpus::select(&request, &inventory, handler)?;
+    let granted = Granted::of(&request, config, handler)?;
     let driver = Driver::discover(host, config, inventory.driver_version.as_deref())?;
     check_roots(host, &driver, &inventory, &gpus)?;
     report.driver =
         Some(DriverFound { version: driver.version.clone(), root: driver.root.clone() });
-    let decision =
-        Decision { host, config, handler, image, spec, request: &request, inventory: &inventory };
+    report.capabilities = Some(granted.capabilities.to_string());
+    report.warnings.extend(granted.warnings.iter().cloned());
+    let decision = Decision {
+        host,
+        config,
+        handler,
+        image,
+        spec,
+        request: &request,
+        granted: &granted,
+        inventory: &inventory,
+    };
     Ok(Outcome::Edited(Box::new(decision.make(&gpus, &driver, report)?)))
 }
 
@@ -161,6 +191,7 @@ struct Decision<'a> {
     image: &'a Image,
     spec: &'a Spec,
     request: &'a Request,
+    granted: &'a Granted,
     inventory: &'a Inventory,
 }
 
@@ -179,6 +210,7 @@ impl Decision<'_> {
             handler: self.handler,
             image: self.image,
             driver,
+            granted: self.granted,
             edits: &mut plan.edits,
             fixups: &mut plan.fixups,
             report: &mut plan.report,
@@ -194,6 +226,7 @@ impl Decision<'_> {
         let mut nodes = Nodes {
             host: self.host,
             spec: self.spec,
+            granted: self.granted,
             may_make_nodes: self.inventory.may_make_nodes,
             edits: &mut plan.edits,
             missing: &mut plan.missing_nodes,

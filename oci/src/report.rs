@@ -15,6 +15,8 @@ pub struct Report {
     /// What was asked, and by what; `None` if nothing.
     pub request: Option<String>,
     pub driver: Option<DriverFound>,
+    /// The driver capabilities that it may use: `compute,utility`.
+    pub capabilities: Option<String>,
     pub given: Vec<Item>,
     /// What exists and was not given, or is optional and missing.
     pub withheld: Vec<Item>,
@@ -101,6 +103,9 @@ impl fmt::Display for Report {
         if let Some(driver) = &self.driver {
             writeln!(f, "driver    {} in {}", driver.version, driver.root.display())?;
         }
+        if let Some(capabilities) = &self.capabilities {
+            writeln!(f, "may use   {capabilities}")?;
+        }
         section(f, "given", &self.given)?;
         section(f, "withheld", &self.withheld)?;
         for warning in &self.warnings {
@@ -163,6 +168,7 @@ mod tests {
                 Item::new(ItemKind::Device, "/dev/nvidia0", "GPU 0"),
                 Item::new(ItemKind::Device, "/dev/x", "GPU 1"),
             ],
+            capabilities: Some("compute".to_owned()),
             withheld: Vec::new(),
             warnings: vec!["look".to_owned()],
         };
@@ -171,6 +177,7 @@ mod tests {
             "asked     NVIDIA_VISIBLE_DEVICES=0 \n\
              handler   nvidia\n\
              driver    550.1 in /\n\
+             may use   compute\n\
              given     device    /dev/nvidia0  GPU 0\n\
              \x20         device    /dev/x        GPU 1\n\
              \x20         link      /a  b\n\

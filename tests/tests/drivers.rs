@@ -70,7 +70,7 @@ fn packaged_links(root: &Path, libraries: &BTreeSet<PathBuf>) -> BTreeSet<(PathB
 fn check_libraries(root: &Path, version: &str) -> Driver {
     let driver = discover(root, version);
     assert_eq!((driver.root.as_path(), driver.version.as_str()), (Path::new("/"), version));
-    assert_eq!(driver.unreadable, []);
+    assert_eq!(driver.left_out, []);
     let expected = packaged(root);
     let found: BTreeSet<_> = driver.libraries.iter().map(|library| library.path.clone()).collect();
     assert_eq!(found, expected);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nvidia_hook::{Look, Prepared, RootfsMount};
 use nvidia_oci::elf::{Class, Machine};
-use nvidia_oci::{Edits, Fixups, LibraryEntry, Link, Mount, Result, Spec};
+use nvidia_oci::{Edits, Fixups, GeneratedFile, LibraryEntry, Link, Mount, Result, Spec};
 
 pub(crate) const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
 /// A directory that no loader searches by itself: libraries in default directories would be found
@@ -167,12 +167,15 @@ pub(crate) fn mount(kind: &str, source: &str, options: &[String]) -> RootfsMount
     }
 }
 
+pub(crate) const VENDOR_FILE: &str = "/usr/share/glvnd/egl_vendor.d/10_nvidia.json";
+
 /// A library outside of the default directories, with its SONAME link.
 pub(crate) fn fixups() -> Fixups {
     Fixups {
         links: vec![link("/opt/gpu/lib/libcuda.so.1", "libcuda.so.550")],
         library_dirs: vec![LIBRARIES.into()],
         libraries: vec![library("libcuda.so.1")],
+        files: vec![GeneratedFile { path: VENDOR_FILE.into(), content: "{}\n".to_owned() }],
     }
 }
 

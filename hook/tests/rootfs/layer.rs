@@ -10,7 +10,7 @@ use nvidia_hook::Look;
 use nvidia_oci::{Code, Fixups, Spec};
 
 use crate::container::{cached, container};
-use crate::fixture::{Fixture, fixups, link, mount, names, record};
+use crate::fixture::{Fixture, VENDOR_FILE, fixups, link, mount, names, record};
 
 fn check(root: &Path) {
     assert_eq!(
@@ -23,6 +23,7 @@ fn check(root: &Path) {
     for file in ["opt/gpu/lib/libcuda.so.550", "usr/bin/nvidia-smi"] {
         assert!(fs::metadata(root.join(file)).unwrap().is_file(), "{file}");
     }
+    assert_eq!(fs::read_to_string(root.join(&VENDOR_FILE[1..])).unwrap(), "{}\n");
     assert!(fs::metadata(root.join("usr/lib/firmware/nvidia/550")).unwrap().is_dir());
 }
 

@@ -7,8 +7,9 @@ use std::slice;
 
 use super::{DriverFile, FileKind, host_name};
 use crate::Host;
+use crate::elf::Elf;
 
-const BINARIES: [&str; 8] = [
+const BINARIES: [&str; 9] = [
     "nvidia-smi",
     "nvidia-debugdump",
     "nvidia-persistenced",
@@ -16,10 +17,19 @@ const BINARIES: [&str; 8] = [
     "nvidia-cuda-mps-server",
     "nvidia-imex",
     "nvidia-imex-ctl",
+    "nv-fabricmanager",
     "nvidia-xconfig",
 ];
 const BINARY_DIRS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+/// Where the programs are on NixOS, and in Debian's packages before an alternative was chosen. No
+/// container looks there.
+const UNUSUAL_BINARY_DIRS: [&str; 3] =
+    ["/run/current-system/sw/bin", "/run/opengl-driver/bin", "/usr/lib/nvidia/current"];
+/// Where a container looks for programs, whatever the host does.
+const CONTAINER_BINARY_DIR: &str = "/usr/bin";
+/// Where the loaders of all systems are that containers are made of.
+const LOADER_DIRS: [&str; 4] = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
 const SOCKETS: [&str; 2] = ["nvidia-persistenced/socket", "nvidia-fabricmanager/socket"];
 /// The MPS daemon's default `CUDA_MPS_PIPE_DIRECTORY`.
 const MPS_DIR: &str = "/tmp/nvidia-mps";
@@ -40,6 +50,11 @@ impl Place<'_> {
         let same = self.root == Path::new("/")
             || self.host.resolve(&named).ok() == self.host.resolve(&resolved).ok();
         if same { named } else { resolved }
+    }
+
+    /// How the driver root names a file of it.
+    pub(super) fn inside(&self, file: &DriverFile) -> PathBuf {
+        Path::new("/").join(file.source.strip_prefix(self.root).unwrap_or(&file.source))
     }
 
     /// Those of `paths` that are directories of the driver root.
@@ -73,9 +88,33 @@ pub(super) struct Dir {
     resolved: PathBuf,
 }
 
-pub(super) fn binaries(place: &Place) -> Vec<DriverFile> {
-    let dirs = place.dirs(BINARY_DIRS);
-    BINARIES.iter().filter_map(|name| place.first(FileKind::Binary, &dirs, name)).collect()
+/// Programs. One that asks for a loader of its own host would not start in a container.
+pub(super) fn binaries(place: &Place, left_out: &mut Vec<(PathBuf, String)>) -> Vec<DriverFile> {
+    let (dirs, unusual) = (place.dirs(BINARY_DIRS), place.dirs(UNUSUAL_BINARY_DIRS));
+    let mut files = Vec::new();
+    for name in BINARIES {
+        let usual = place.first(FileKind::Binary, &dirs, name);
+        let found = usual.or_else(|| {
+            let file = place.first(FileKind::Binary, &unusual, name)?;
+            Some(DriverFile { destination: Path::new(CONTAINER_BINARY_DIR).join(name), ..file })
+        });
+        let Some(file) = found else { continue };
+        match foreign_loader(place, &file) {
+            Some(loader) => {
+                left_out.push((
+                    place.inside(&file),
+                    format!("its loader {loader} is of this host only"),
+                ));
+            }
+            None => files.push(file),
+        }
+    }
+    files
+}
+
+fn foreign_loader(place: &Place, file: &DriverFile) -> Option<String> {
+    let loader = Elf::read(&mut place.host.open(&file.source).ok()?).ok()?.interpreter?;
+    (!LOADER_DIRS.iter().any(|dir| loader.starts_with(dir))).then_some(loader)
 }
 
 /// GSP firmware of `version`, wherever the kernel's firmware loader would look for it.

@@ -2,11 +2,26 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::files::Place;
 use super::{DriverFile, FileKind};
 
 /// Where files of the table below are looked for.
-const DATA_DIRS: [&str; 3] = ["/etc", "/usr/local/share", "/usr/share"];
+/// NixOS has them in its directory of drivers, a driver root that is nothing but the driver at its
+/// top.
+const DATA_DIRS: [&str; 6] = [
+    "/etc",
+    "/usr/local/share",
+    "/usr/share",
+    "/run/opengl-driver/share",
+    "/run/opengl-driver/etc",
+    "/share",
+];
+/// Larger than any of the files that name a library.
+const MAX_JSON: u64 = 64 * 1024;
+
+const OPTIX: &str = "nvidia/nvoptix.bin";
 
 /// Data files, and the directory in which every container's loader looks for them.
 const DATA: [(&str, &str); 15] = [
@@ -16,7 +31,7 @@ const DATA: [(&str, &str); 15] = [
     ("egl/egl_external_platform.d/09_nvidia_wayland2.json", "/usr/share"),
     ("egl/egl_external_platform.d/20_nvidia_xcb.json", "/usr/share"),
     ("egl/egl_external_platform.d/20_nvidia_xlib.json", "/usr/share"),
-    ("nvidia/nvoptix.bin", "/usr/share"),
+    (OPTIX, "/usr/share"),
     ("X11/xorg.conf.d/10-nvidia.conf", "/usr/share"),
     ("X11/xorg.conf.d/nvidia-drm-outputclass.conf", "/usr/share"),
     ("OpenCL/vendors/nvidia.icd", "/etc"),
@@ -46,23 +61,51 @@ const X_MODULE_DIRS: [&str; 5] = [
     "modules/updates/extensions",
 ];
 
-/// JSON and other data files.
-pub(super) fn data(place: &Place) -> Vec<DriverFile> {
+/// JSON and other data files. One that names a library by a path of the host is of no use.
+pub(super) fn data(
+    place: &Place,
+    library_dirs: &[&Path],
+    left_out: &mut Vec<(PathBuf, String)>,
+) -> Vec<DriverFile> {
     let usual = place.dirs(DATA_DIRS);
     // GKE has vulkan's files at the top of its driver root.
     let vulkan = place.dirs(DATA_DIRS.iter().chain(&["/"]));
     let mut files = Vec::new();
     for (name, container_dir) in DATA {
         let dirs = if name.starts_with("vulkan/") { &vulkan } else { &usual };
-        let file = place.first(FileKind::Data, dirs, name);
-        files.extend(
-            file.map(|file| DriverFile {
-                destination: Path::new(container_dir).join(name),
-                ..file
-            }),
-        );
+        let file = place.first(FileKind::Data, dirs, name).or_else(|| match name {
+            // Debian has it beside libnvoptix, which looks for it there.
+            OPTIX => place.first(FileKind::Data, &place.dirs(library_dirs), "nvoptix.bin"),
+            _ => None,
+        });
+        let Some(file) = file else { continue };
+        match library_of(place, &file.source) {
+            Some(library) if library.contains('/') => {
+                let reason = format!("the library that it names, {library}, is at no container's");
+                left_out.push((place.inside(&file), reason));
+            }
+            _ => {
+                files.push(DriverFile { destination: Path::new(container_dir).join(name), ..file })
+            }
+        }
     }
     files
+}
+
+/// The library that a vendor file names: JSON has it as `library_path`, that of
+/// `OpenCL` is nothing else.
+fn library_of(place: &Place, path: &Path) -> Option<String> {
+    let extension = path.extension()?.to_str()?;
+    if !["json", "icd"].contains(&extension) {
+        return None;
+    }
+    let text = place.host.read_text(path, MAX_JSON).ok()?;
+    if extension == "icd" {
+        return Some(text.trim().to_owned());
+    }
+    let json: Value = serde_json::from_str(&text).ok()?;
+    let library = ["ICD", "layer"].iter().find_map(|key| json.get(key)?.get("library_path"));
+    Some(library?.as_str()?.to_owned())
 }
 
 /// X modules, and the links that go with them.

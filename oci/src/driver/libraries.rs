@@ -2,7 +2,7 @@
 //! another version that belong to it.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -21,8 +21,8 @@ const EXTERNAL: [&str; 5] = [
 ];
 /// Of the driver of another release, shipped with this one.
 const NVVM70: &str = "libnvidia-nvvm70.so.";
-/// Without these nothing works, so a damaged one is an error.
-const MANDATORY: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
+/// What tells the version of a driver.
+const TELLING: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
 /// Programs ask for these by their bare name, whether the host has the link or not.
 const ALWAYS_BARE: [&str; 2] = ["libcuda", "libnvidia-opticalflow"];
 
@@ -43,7 +43,7 @@ impl Dirs {
     pub(super) fn read(
         tree: &Host,
         version: Option<&str>,
-        unreadable: &mut Vec<(PathBuf, String)>,
+        left_out: &mut Vec<(PathBuf, String)>,
     ) -> Self {
         let dirs = Self(search_dirs(tree).into_iter().map(|dir| Dir::read(tree, dir)).collect());
         if dirs.version(version).is_some_and(|found| version.is_none_or(|version| version == found))
@@ -61,7 +61,7 @@ impl Dirs {
                 dirs
             }
             Err(reason) => {
-                unreadable.push((PathBuf::from("/etc/ld.so.cache"), reason));
+                left_out.push((PathBuf::from("/etc/ld.so.cache"), reason));
                 dirs
             }
         }
@@ -70,7 +70,7 @@ impl Dirs {
     /// The version of the driver here: `wanted` if it is there, else the first found.
     pub(super) fn version(&self, wanted: Option<&str>) -> Option<&str> {
         let versions = || {
-            MANDATORY.iter().flat_map(|library| {
+            TELLING.iter().flat_map(|library| {
                 let names = self.0.iter().flat_map(|dir| &dir.names);
                 names.filter_map(move |name| {
                     name.to_str()?.strip_prefix(library).filter(|version| is_version(version))
@@ -87,61 +87,90 @@ impl Dirs {
         self.0.iter().filter(holds).map(|dir| dir.path.as_path()).collect()
     }
 
-    /// The libraries of the driver of `version`. Files that are no libraries are left out and
-    /// noted.
-    ///
-    /// # Errors
-    /// libcuda or libnvidia-ml is damaged.
+    /// The libraries of the driver of `version`. Files that are no libraries, or lead to another's
+    /// file, are left out and noted.
     pub(super) fn libraries(
         &self,
         tree: &Host,
         version: &str,
-        unreadable: &mut Vec<(PathBuf, String)>,
-    ) -> Result<Vec<Library>, (PathBuf, ElfError)> {
+        left_out: &mut Vec<(PathBuf, String)>,
+    ) -> Vec<Library> {
         let suffix = format!(".so.{version}");
         let of_driver = self.of_version(version);
         let mut seen = HashSet::new();
-        let mut libraries: Vec<Library> = Vec::new();
+        let mut found: Vec<Found> = Vec::new();
         for dir in &self.0 {
             let in_driver_dir = of_driver.contains(&dir.path.as_path());
-            let names = dir.names.iter().filter(|name| {
+            let is_ours = |name: &OsStr| {
                 (in_driver_dir && (has_suffix(name, &suffix) || has_prefix(name, NVVM70)))
                     || is_external(name)
-            });
+            };
+            let names = dir.names.iter().filter(|name| is_ours(name));
             let vdpau = dir.vdpau.iter().filter(|name| in_driver_dir && has_suffix(name, &suffix));
             let paths =
                 names.map(PathBuf::from).chain(vdpau.map(|name| Path::new("vdpau").join(name)));
-            for path in paths {
-                let Ok(path) = tree.resolve_in(&dir.path, &path) else {
+            for name in paths {
+                let Ok(path) = tree.resolve_in(&dir.path, &name) else {
                     continue;
                 };
                 if !seen.insert(path.clone()) {
                     continue;
                 }
+                if !path.file_name().is_some_and(is_ours) {
+                    let reason = format!("it leads to {}, which is not NVIDIA's", path.display());
+                    left_out.push((dir.path.join(name), reason));
+                    continue;
+                }
                 match Library::read(tree, &path) {
-                    Ok(library) => libraries.push(library),
-                    Err(error) if is_mandatory(&path) => return Err((path, error)),
-                    Err(error) => unreadable.push((path, error.to_string())),
+                    Ok(library) => found.push(Found { library, dir }),
+                    Err(error) => left_out.push((path, error.to_string())),
                 }
             }
         }
-        let Some(machine) = driver_machine(&libraries) else {
-            return Ok(libraries);
-        };
-        let mut known = HashSet::new();
-        libraries.retain(|library| {
-            let name = library.path.file_name().map(ToOwned::to_owned);
-            related(machine, library.machine) && known.insert((name, library.class))
-        });
-        let names = |path: &Path| {
-            self.0.iter().find(|dir| dir.path == path).map_or(&[][..], |dir| dir.names.as_slice())
-        };
-        libraries.sort_by(|a, b| a.path.cmp(&b.path));
-        for library in &mut libraries {
-            let dir = library.path.parent().unwrap_or(Path::new("/"));
-            library.links = links(library, names(dir), version);
+        if let Some(machine) = driver_machine(&found) {
+            found.retain(|found| related(machine, found.library.machine));
         }
-        Ok(libraries)
+        // Of two versions of an EGL library the first is taken: that which the loader takes.
+        found.sort_by_cached_key(|found| found.is_external() && !found.is_loaded(tree));
+        let mut known = HashSet::new();
+        found.retain(|found| known.insert((found.name(), found.library.class)));
+        found.sort_by(|a, b| a.library.path.cmp(&b.library.path));
+        found.into_iter().map(|found| found.with_links(self, version)).collect()
+    }
+}
+
+/// A library, and the directory where it was seen.
+struct Found<'a> {
+    library: Library,
+    dir: &'a Dir,
+}
+
+impl Found<'_> {
+    /// What there may be only one of.
+    fn name(&self) -> OsString {
+        let file = self.library.path.file_name().unwrap_or_default();
+        match &self.library.soname {
+            Some(soname) if is_external(file) => soname.into(),
+            _ => file.to_owned(),
+        }
+    }
+
+    fn is_external(&self) -> bool {
+        self.library.path.file_name().is_some_and(is_external)
+    }
+
+    /// Whether the loader of the driver root comes to this file by its SONAME.
+    fn is_loaded(&self, tree: &Host) -> bool {
+        let soname = self.library.soname.as_deref().unwrap_or_default();
+        tree.resolve_in(&self.dir.path, Path::new(soname)).is_ok_and(|end| end == self.library.path)
+    }
+
+    fn with_links(self, dirs: &Dirs, version: &str) -> Library {
+        let mut library = self.library;
+        let home = dirs.0.iter().find(|dir| Some(dir.path.as_path()) == library.path.parent());
+        // Where the directory seen is one of links into another (NixOS), it has the names.
+        library.links = links(&library, &home.unwrap_or(self.dir).names, version);
+        library
     }
 }
 
@@ -215,31 +244,25 @@ fn links(library: &Library, names: &[OsString], version: &str) -> Vec<(PathBuf, 
     links
 }
 
-fn has_suffix(name: &OsString, suffix: &str) -> bool {
+fn has_suffix(name: &OsStr, suffix: &str) -> bool {
     name.as_encoded_bytes().ends_with(suffix.as_bytes())
 }
 
-fn has_prefix(name: &OsString, prefix: &str) -> bool {
+fn has_prefix(name: &OsStr, prefix: &str) -> bool {
     name.as_encoded_bytes().starts_with(prefix.as_bytes())
 }
 
 /// Whether it is a platform library of EGL under its full version.
-fn is_external(name: &OsString) -> bool {
+fn is_external(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| {
         EXTERNAL.iter().any(|prefix| name.strip_prefix(prefix).is_some_and(is_version))
     })
 }
 
-fn is_mandatory(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    MANDATORY.iter().any(|library| name.starts_with(library))
-}
-
-/// The machine that the driver is for: that of its 64-bit libcuda or libnvidia-ml.
-fn driver_machine(libraries: &[Library]) -> Option<Machine> {
-    let mut mandatory = libraries.iter().filter(|library| is_mandatory(&library.path));
-    let wide = mandatory.clone().find(|library| library.class == Class::Elf64);
-    wide.or_else(|| mandatory.next()).map(|library| library.machine)
+/// The machine that the driver is for: that of its 64-bit libraries.
+fn driver_machine(found: &[Found]) -> Option<Machine> {
+    let wide = found.iter().find(|found| found.library.class == Class::Elf64);
+    wide.or_else(|| found.first()).map(|found| found.library.machine)
 }
 
 /// Whether a host of `machine` runs programs of `other`; a tree for cross building may hold more.

@@ -2,8 +2,10 @@
 //!
 //! Files are found by NVIDIA's own names in the directories where distributions put them; of
 //! anything else nothing is looked at. Root directories are in `root`, libraries in `libraries`,
-//! the rest in `files` and `graphics`.
+//! the rest in `files` and `graphics`, and what each is for in
+//! `capabilities`.
 
+mod capabilities;
 mod files;
 mod graphics;
 mod libraries;
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+pub(crate) use self::capabilities::{MANDATORY, is_library, of_control_node};
 pub(crate) use self::root::find_root;
 use crate::elf::{Class, Machine};
 use crate::{Code, Config, Error, Host, Result};
@@ -31,7 +34,7 @@ pub struct Driver {
     /// Links beside X modules: `(link, target)`, the link where the driver root has the module.
     pub links: Vec<(PathBuf, PathBuf)>,
     /// Files that were left out, as the host names them, and why.
-    pub unreadable: Vec<(PathBuf, String)>,
+    pub left_out: Vec<(PathBuf, String)>,
 }
 
 /// A shared library.
@@ -80,13 +83,12 @@ impl Driver {
     /// loaded, the first that is there.
     ///
     /// # Errors
-    /// No driver root holds one, or only of other versions, or its libcuda or libnvidia-ml is
-    /// damaged.
+    /// No driver root holds one, or only of other versions.
     pub fn discover(host: &Host, config: &Config, kernel_version: Option<&str>) -> Result<Self> {
         let root = find_root(host, config, kernel_version).ok_or_else(|| missing(config))?;
         let tree = host.below(&root);
-        let mut unreadable = Vec::new();
-        let dirs = libraries::Dirs::read(&tree, kernel_version, &mut unreadable);
+        let mut left_out = Vec::new();
+        let dirs = libraries::Dirs::read(&tree, kernel_version, &mut left_out);
         let found = dirs.version(kernel_version).ok_or_else(|| missing(config))?;
         let version = match kernel_version {
             Some(kernel) if kernel != found => {
@@ -101,24 +103,20 @@ impl Driver {
             }
             _ => found.to_owned(),
         };
-        let libraries =
-            dirs.libraries(&tree, &version, &mut unreadable).map_err(|(path, error)| {
-                let path = host_name(&root, &path);
-                Error::caused(Code::LibraryUnreadable, path.display().to_string(), error)
-            })?;
+        let libraries = dirs.libraries(&tree, &version, &mut left_out);
 
         let place = files::Place { host, tree: &tree, root: &root };
         let library_dirs = dirs.of_version(&version);
         let (mut modules, links) = graphics::modules(&place, &library_dirs, &version);
-        let mut files = files::binaries(&place);
+        let mut files = files::binaries(&place, &mut left_out);
         files.extend(files::firmware(&place, &version));
         files.extend(files::sockets(&place));
-        files.extend(graphics::data(&place));
+        files.extend(graphics::data(&place, &library_dirs, &mut left_out));
         files.append(&mut modules);
-        for (path, _) in &mut unreadable {
+        for (path, _) in &mut left_out {
             *path = host_name(&root, path);
         }
-        Ok(Self { root, version, libraries, files, links, unreadable })
+        Ok(Self { root, version, libraries, files, links, left_out })
     }
 
     /// Where a file of the driver root lies, as the host names it.

@@ -8,13 +8,20 @@ use crate::elf::{Class, Machine};
 use crate::ldcache::{Cache, MAX_SIZE};
 use crate::{Config, Host};
 
-/// Where a driver is looked for: the GPU operator's driver container, the host itself, and the
-/// tree with a C library of its own that Talos had up to its 1.9 extensions. An empty directory,
-/// as the operator makes before its driver is there, is passed over.
-const ROOTS: [&str; 3] = ["/run/nvidia/driver", "/", "/usr/local/glibc"];
+/// Where a driver is looked for: the GPU operator's driver container, the host itself, the tree
+/// with a C library of its own that Talos had up to its 1.9 extensions, and what the installers of
+/// GKE and of Flatcar (before its system extensions) fill. An empty directory, as the operator
+/// makes before its driver is there, is passed over.
+const ROOTS: [&str; 5] = [
+    "/run/nvidia/driver",
+    "/",
+    "/usr/local/glibc",
+    "/home/kubernetes/bin/nvidia",
+    "/opt/nvidia/current",
+];
 
 /// Directories of libraries, 64-bit ones first.
-const LIBRARY_DIRS: [&str; 15] = [
+const LIBRARY_DIRS: [&str; 17] = [
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -23,10 +30,13 @@ const LIBRARY_DIRS: [&str; 15] = [
     "/lib/aarch64-linux-gnu",
     // Talos
     "/usr/local/lib",
+    // NixOS
+    "/run/opengl-driver/lib",
     // A driver root that is nothing but the libraries.
     "/",
     "/usr/lib",
     "/usr/lib32",
+    "/run/opengl-driver-32/lib",
     "/usr/lib/i386-linux-gnu",
     "/usr/lib/arm-linux-gnueabihf",
     "/lib",

@@ -4,20 +4,19 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::{Fixups, LibraryEntry, Link};
+use super::{Fixups, LibraryEntry, Link, vendor};
+use crate::capability::Granted;
+use crate::driver::{MANDATORY, is_library};
 use crate::elf::Class;
 use crate::report::{Item, ItemKind, Report};
 use crate::{
-    Code, Config, Driver, DriverFile, Edits, Error, FileKind, Handler, Host, Image, Library, Mount,
-    Result, trust,
+    Capabilities, Code, Config, Driver, DriverFile, Edits, Error, FileKind, Handler, Host, Image,
+    Library, Mount, Result, trust,
 };
 
 /// A file may be read and executed; a socket of one of the driver's daemons also written to.
 const FILE_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 const SOCKET_OPTIONS: [&str; 5] = ["nosuid", "nodev", "rbind", "rprivate", "noexec"];
-
-/// Libraries that a capability is nothing without.
-const MANDATORY: [(&str, &str); 2] = [("libcuda.so", "compute"), ("libnvidia-ml.so", "utility")];
 
 /// Collects mounts and fix-ups.
 pub(super) struct Files<'a> {
@@ -26,44 +25,105 @@ pub(super) struct Files<'a> {
     pub(super) handler: Handler,
     pub(super) image: &'a Image,
     pub(super) driver: &'a Driver,
+    pub(super) granted: &'a Granted,
     pub(super) edits: &'a mut Edits,
     pub(super) fixups: &'a mut Fixups,
     pub(super) report: &'a mut Report,
 }
 
 impl Files<'_> {
-    /// Gives all that the driver has.
+    /// Gives what the driver has for the granted capabilities.
     ///
     /// # Errors
-    /// [`Code::LibraryMissing`]: one that the rest is nothing without.
+    /// [`Code::LibraryMissing`] or [`Code::LibraryUnreadable`]: one that a capability is nothing
+    /// without.
     pub(super) fn give(&mut self) -> Result<()> {
         let driver = self.driver;
-        for (name, capability) in MANDATORY {
-            let is =
-                |library: &Library| library.class == Class::Elf64 && bare_name(library) == name;
-            if !driver.libraries.iter().any(is) {
-                let what = format!(
-                    "driver {} in {} has no {name}, which {capability} is nothing without",
-                    driver.version,
-                    driver.root.display()
-                );
-                return Err(Error::new(Code::LibraryMissing, what));
+        let capabilities = self.granted.capabilities;
+        for (capability, names) in MANDATORY {
+            if self.granted.mandatory.meets(capability) {
+                self.find_any(names, capability)?;
             }
         }
         for library in &driver.libraries {
-            self.give_library(library);
+            if library.is_for(capabilities) {
+                self.give_library(library);
+            } else {
+                let needed = match library.class {
+                    Class::Elf64 => library.capabilities(),
+                    Class::Elf32 => library.capabilities().or(Capabilities::COMPAT32),
+                };
+                self.withhold(ItemKind::Library, &driver.host_path(&library.path), needed);
+            }
         }
-        for (link, target) in &driver.links {
-            self.give_link(link.clone(), target, "name of an X module");
+        // Names of X modules, which are given with the files below.
+        if capabilities.meets(Capabilities::GRAPHICS) {
+            for (link, target) in &driver.links {
+                self.give_link(link.clone(), target, "name of an X module");
+            }
         }
         for file in &driver.files {
-            self.give_file(file);
+            if file.capabilities().meets(capabilities) {
+                self.give_file(file);
+            } else {
+                self.withhold(ItemKind::File, &file.source, file.capabilities());
+            }
         }
-        for (path, error) in &driver.unreadable {
+        self.give_vendor_files();
+        for (path, error) in &driver.left_out {
             let name = path.display().to_string();
             self.report.withheld.push(Item::new(ItemKind::File, name, error.as_str()));
         }
         Ok(())
+    }
+
+    /// Sees to it that one of the libraries is there.
+    fn find_any(&self, names: &[&str], capability: Capabilities) -> Result<()> {
+        let driver = self.driver;
+        let is =
+            |library: &Library| library.class == Class::Elf64 && names.contains(&library.name());
+        if driver.libraries.iter().any(is) {
+            return Ok(());
+        }
+        let mut left_out = driver.left_out.iter();
+        let damaged = |path: &Path| names.iter().any(|name| is_library(path, name));
+        if let Some((path, error)) = left_out.find(|(path, _)| damaged(path)) {
+            let what = format!("{}, which {capability} is nothing without", path.display());
+            return Err(Error::caused(Code::LibraryUnreadable, what, error.as_str()));
+        }
+        let what = format!(
+            "driver {} in {} has no {}.so, which {capability} is nothing without",
+            driver.version,
+            driver.root.display(),
+            names.join(".so or "),
+        );
+        Err(Error::new(Code::LibraryMissing, what))
+    }
+
+    /// Writes what leads a container to the libraries that it has, where the driver came without.
+    fn give_vendor_files(&mut self) {
+        let given: Vec<&str> = self
+            .driver
+            .libraries
+            .iter()
+            .filter(|library| library.class == Class::Elf64)
+            .filter(|library| library.is_for(self.granted.capabilities))
+            .filter_map(|library| library.soname.as_deref())
+            .collect();
+        for file in vendor::missing(&given, &self.edits.mounts, &self.driver.version) {
+            let shown = file.path.display().to_string();
+            self.report.given.push(Item::new(
+                ItemKind::File,
+                shown,
+                "written, the driver has none",
+            ));
+            self.fixups.files.push(file);
+        }
+    }
+
+    fn withhold(&mut self, kind: ItemKind, source: &Path, needed: Capabilities) {
+        let reason = format!("for {needed}; granted are {}", self.granted.capabilities);
+        self.report.withheld.push(Item::new(kind, source.display().to_string(), reason));
     }
 
     /// Where the driver's own libraries are in the container, joined as in `PATH`.
@@ -71,8 +131,9 @@ impl Files<'_> {
         let mut directories: Vec<String> = Vec::new();
         for library in &self.driver.libraries {
             let of_driver = library.path.to_string_lossy().ends_with(&self.driver.version);
-            if library.class != Class::Elf64 || !library.subdir.as_os_str().is_empty() || !of_driver
-            {
+            let given = library.is_for(self.granted.capabilities);
+            let main = library.class == Class::Elf64 && library.subdir.as_os_str().is_empty();
+            if !(given && main && of_driver) {
                 continue;
             }
             let directory = self.directory(library).display().to_string();
@@ -196,21 +257,12 @@ impl Files<'_> {
 }
 
 fn reason(library: &Library) -> String {
-    let bare = bare_name(library);
-    match MANDATORY.iter().find(|(name, _)| *name == bare) {
-        Some((_, capability)) if library.class == Class::Elf64 => {
+    let mut mandatory = MANDATORY.iter().filter(|(_, names)| names.contains(&library.name()));
+    match mandatory.next() {
+        Some((capability, _)) if library.class == Class::Elf64 => {
             format!("{capability}, mandatory")
         }
         _ if library.class == Class::Elf32 => "driver library, 32 bits".to_owned(),
         _ => "driver library".to_owned(),
-    }
-}
-
-/// `libcuda.so` of `libcuda.so.550.163.01`.
-fn bare_name(library: &Library) -> String {
-    let name = library.path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    match name.find(".so") {
-        Some(end) => format!("{}.so", name.get(..end).unwrap_or_default()),
-        None => name.into_owned(),
     }
 }

@@ -3,22 +3,28 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::{Link, MissingNode};
+use crate::capability::Granted;
+use crate::driver::of_control_node;
 use crate::report::{Item, ItemKind, Report};
 use crate::{
-    Code, ControlNode, DeviceNode, Edits, Error, Gpu, Host, Inventory, NodeNumbers, Result, Spec,
+    Capabilities, Code, ControlNode, DeviceNode, Edits, Error, Gpu, Host, Inventory, NodeNumbers,
+    Result, Spec,
 };
 
 /// Majors below are those of memory, terminals, block devices and the like
 /// (the kernel's `devices.txt`): never a GPU's.
 const LOWEST_MAJOR: u32 = 10;
 
-/// Control nodes without which CUDA does not start, and the modules that they come from.
-const MANDATORY: [(&str, &str); 2] = [("nvidiactl", "nvidia"), ("nvidia-uvm", "nvidia-uvm")];
+/// Control nodes without which nothing starts, or nothing that computes, and the modules that they
+/// come from.
+const MANDATORY: [(&str, &str, Option<Capabilities>); 2] =
+    [("nvidiactl", "nvidia", None), ("nvidia-uvm", "nvidia-uvm", Some(Capabilities::COMPUTE))];
 
 /// Collects device nodes.
 pub(super) struct Nodes<'a> {
     pub(super) host: &'a Host,
     pub(super) spec: &'a Spec,
+    pub(super) granted: &'a Granted,
     pub(super) may_make_nodes: bool,
     pub(super) edits: &'a mut Edits,
     pub(super) missing: &'a mut Vec<MissingNode>,
@@ -27,10 +33,14 @@ pub(super) struct Nodes<'a> {
 }
 
 impl Nodes<'_> {
-    /// Gives a GPU: its node, its DRM nodes, and udev's links to them.
+    /// Gives a GPU: its node, and for graphics its DRM nodes and udev's links to them.
     pub(super) fn give_gpu(&mut self, gpu: &Gpu) -> Result<()> {
         let uuid = gpu.uuid.as_deref().unwrap_or(&gpu.bus_id);
         self.give_mandatory(&gpu.node, &format!("GPU {}, {}, {uuid}", gpu.index, gpu.model))?;
+        if !self.granted.capabilities.meets(Capabilities::GRAPHICS) {
+            gpu.drm.iter().for_each(|node| self.withhold_for(node, Capabilities::GRAPHICS));
+            return Ok(());
+        }
         for node in &gpu.drm {
             self.give(node, &format!("DRM node of GPU {}", gpu.index))?;
         }
@@ -46,11 +56,16 @@ impl Nodes<'_> {
     /// Gives the control nodes.
     ///
     /// # Errors
-    /// One that CUDA cannot do without is not there and cannot be made.
+    /// One that a granted capability cannot do without is not there and cannot be made.
     pub(super) fn give_control(&mut self, inventory: &Inventory) -> Result<()> {
-        for (name, module) in MANDATORY {
+        let mandatory = || {
+            let granted = self.granted.mandatory;
+            MANDATORY.iter().filter(move |(.., for_)| for_.is_none_or(|it| granted.meets(it)))
+        };
+        let names: Vec<&str> = mandatory().map(|(name, ..)| *name).collect();
+        for (name, module, _) in mandatory() {
             // A node left over from another boot may be of any device by now.
-            let control = inventory.control.iter().find(|control| control.name == name);
+            let control = inventory.control.iter().find(|control| control.name == *name);
             let Some(control) = control.filter(|control| control.loaded) else {
                 let what =
                     format!("/dev/{name} is of no use: kernel module {module} is not loaded");
@@ -58,10 +73,12 @@ impl Nodes<'_> {
             };
             self.give_mandatory(&control.node, "control node, mandatory")?;
         }
-        let optional =
-            |control: &&ControlNode| MANDATORY.iter().all(|(name, _)| *name != control.name);
+        let optional = |control: &&ControlNode| !names.contains(&control.name.as_str());
         for control in inventory.control.iter().filter(optional) {
-            if !control.loaded {
+            let needed = of_control_node(&control.name);
+            if !needed.meets(self.granted.capabilities) {
+                self.withhold_for(&control.node, needed);
+            } else if !control.loaded {
                 self.withhold(&control.node, "optional, its kernel module is not loaded");
             } else if !control.node.exists && !self.may_make_nodes {
                 self.withhold(
@@ -84,6 +101,10 @@ impl Nodes<'_> {
             return Err(Error::new(Code::NodeMissing, what));
         }
         self.give(node, reason)
+    }
+
+    fn withhold_for(&mut self, node: &NodeNumbers, needed: Capabilities) {
+        self.withhold(node, &format!("for {needed}; granted are {}", self.granted.capabilities));
     }
 
     fn withhold(&mut self, node: &NodeNumbers, reason: &str) {

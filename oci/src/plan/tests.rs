@@ -5,6 +5,8 @@ use std::os::unix::fs::symlink;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+mod capabilities;
+
 use super::*;
 use crate::{ControlNode, DriverFile, FileKind, Library, NodeNumbers};
 
@@ -97,7 +99,7 @@ fn driver() -> Driver {
             "/usr/lib64/xorg/modules/libglxserver_nvidia.so".into(),
             "libglxserver_nvidia.so.550.1".into(),
         )],
-        unreadable: vec![("/d/usr/lib64/libnvidia-x.so.550.1".into(), "truncated".to_owned())],
+        left_out: vec![("/d/usr/lib64/libnvidia-x.so.550.1".into(), "truncated".to_owned())],
     }
 }
 
@@ -119,7 +121,10 @@ impl Case {
             config: Config::default(),
             handler: Handler::Nvidia,
             image: Image::default(),
-            spec: json!({"process": {"env": [format!("NVIDIA_VISIBLE_DEVICES={value}")]}}),
+            spec: json!({"process": {"env": [
+                format!("NVIDIA_VISIBLE_DEVICES={value}"),
+                "NVIDIA_DRIVER_CAPABILITIES=all",
+            ]}}),
             inventory: inventory(2),
             driver: driver(),
         }
@@ -129,6 +134,7 @@ impl Case {
         let spec = Spec::new(self.spec.clone());
         let request = Request::of(&spec).unwrap().unwrap();
         let gpus = gpus::select(&request, &self.inventory, self.handler)?;
+        let granted = Granted::of(&request, &self.config, self.handler)?;
         let decision = Decision {
             host: &self.host,
             config: &self.config,
@@ -136,6 +142,7 @@ impl Case {
             image: &self.image,
             spec: &spec,
             request: &request,
+            granted: &granted,
             inventory: &self.inventory,
         };
         decision.make(&gpus, &self.driver, Report::default())
@@ -218,7 +225,7 @@ fn a_sleeping_gpu_is_woken_only_for_a_uuid_that_is_not_known() {
         let mut case = Case::asking(value);
         case.inventory.gpus[1].uuid = None;
         let request = Request::of(&Spec::new(case.spec)).unwrap().unwrap();
-        needs_of(&request, &case.config, &case.inventory)
+        needs_of(&request, Capabilities::DEFAULT, &case.config, &case.inventory)
     };
     assert_eq!(needs("GPU-x"), [Need::Wake { minor: 0, major: 195 }]);
     assert_eq!(needs("all"), []);
@@ -230,10 +237,10 @@ fn a_module_that_is_not_loaded_is_needed_and_else_missed() {
     let mut case = Case::asking("0");
     case.inventory.control.pop();
     let request = Request::of(&Spec::new(case.spec.clone())).unwrap().unwrap();
-    let needs = needs_of(&request, &case.config, &case.inventory);
+    let needs = needs_of(&request, Capabilities::DEFAULT, &case.config, &case.inventory);
     assert_eq!(needs, [Need::Module("nvidia-uvm".to_owned())]);
     case.config.load_kmods = false;
-    assert_eq!(needs_of(&request, &case.config, &case.inventory), []);
+    assert_eq!(needs_of(&request, Capabilities::DEFAULT, &case.config, &case.inventory), []);
     assert_eq!(case.refusal().0, Code::ModuleNotLoaded);
 }
 

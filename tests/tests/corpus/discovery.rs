@@ -43,7 +43,7 @@ fn discovery_finds_the_driver_of_every_host() {
             Driver::discover(&host, &Config::default(), inventory.driver_version.as_deref())
                 .unwrap();
         assert_eq!(driver.root, Path::new(&facts.driver_root), "{name}");
-        assert_eq!(driver.unreadable, [], "{name}");
+        assert_eq!(driver.left_out, [], "{name}");
 
         let expected = everything(&corpus, name);
         let wide = driver.libraries.iter().filter(|library| library.class == Class::Elf64);
