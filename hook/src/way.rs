@@ -80,7 +80,7 @@ pub(crate) fn open(mounts: &[RootfsMount], bundle: &Path, spec: &Spec) -> Result
     match mounts {
         [] => {
             let root = bundle.join(spec.root_path().unwrap_or_else(|| "rootfs".into()));
-in_place(&root)
+            in_place(&root)
         }
         [mount] if !mount.target.is_empty() => unknown("a mount below the root"),
         [mount] => match mount.kind.as_str() {
