@@ -34,7 +34,8 @@ pub fn eventually(mut is_true: impl FnMut() -> bool) -> bool {
 /// What a daemon is to be like.
 #[derive(Clone, Copy, Default)]
 pub struct Setup<'a> {
-    /// With the CRI plugin, and the handlers `runc`, `nvidia` and `nvidia-cdi`.
+    /// With the CRI plugin, and the handlers `runc`, `nvidia` and `nvidia-cdi`; and `front`, the
+    /// stock shim with our OCI runtime.
     pub cri: bool,
     /// The node that the handlers of the CRI plugin see.
     pub node: Option<&'a Node>,
@@ -316,12 +317,20 @@ fn cri_config(modern: bool, dir: &Path, node: Option<&Node>) -> String {
     );
     for (name, kind) in [
         ("runc", "io.containerd.runc.v2"),
+        ("front", "io.containerd.runc.v2"),
         ("nvidia", "io.containerd.nvidia.v2"),
         ("nvidia-cdi", "io.containerd.nvidia-cdi.v2"),
     ] {
         let table = format!("plugins.'{runtime}'.containerd.runtimes.{name}");
         text.push_str(&format!("[{table}]\nruntime_type = '{kind}'\n"));
-        if let (Some(node), true) = (node, name != "runc") {
+        if name == "front" {
+            // As k3s and RKE2 write it for a runtime that they have found.
+            let program = product().join("nvidia-container-runtime");
+            let program = program.display();
+            text.push_str(&format!(
+                "[{table}.options]\nBinaryName = '{program}'\nSystemdCgroup = false\n"
+            ));
+        } else if let (Some(node), true) = (node, name != "runc") {
             let file = node.config();
             text.push_str(&format!("[{table}.options]\nConfigPath = '{}'\n", file.display()));
         }

@@ -161,6 +161,13 @@ impl Run<'_> {
         self
     }
 
+    /// The stock shim, with this OCI runtime in place of runc.
+    #[must_use]
+    pub fn oci_runtime(self, program: &Path) -> Self {
+        let flag = format!("--runc-binary={}", program.display());
+        self.runtime("io.containerd.runc.v2").flag(flag)
+    }
+
     /// The command line.
     pub fn command(&self, program: &[&str]) -> Command {
         let mut command = self.containerd.ctr_in(self.containerd.name());

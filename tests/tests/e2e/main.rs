@@ -3,6 +3,7 @@
 mod attacks;
 mod crashes;
 mod examples;
+mod front;
 mod gpus;
 mod images;
 mod lifecycle;

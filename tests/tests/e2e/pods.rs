@@ -16,30 +16,41 @@ on_each_containerd!(
     refusal_reaches_the_kubelet,
 );
 
-struct Cluster {
+/// A node with the CRI plugin, and the handler of its pods.
+pub(crate) struct Cluster {
     // Before the node: shims look at it.
-    containerd: Containerd,
-    node: Node,
-    cri: Cri,
+    pub(crate) containerd: Containerd,
+    pub(crate) node: Node,
+    pub(crate) cri: Cri,
     pod_config: PodSandboxConfig,
     handler: &'static str,
 }
 
 impl Cluster {
     fn new(release: Release) -> Self {
+        let stock = tests::runtime() == "io.containerd.runc.v2";
         let node = Node::new(2);
-        let containerd = Containerd::start_as(
-            release,
-            Setup { cri: true, node: Some(&node), ..Setup::default() },
-        );
+        let setup = Setup { cri: true, node: Some(&node), ..Setup::default() };
+        let containerd = Containerd::start_as(release, setup);
+        Self::on(containerd, node, if stock { "runc" } else { "nvidia" })
+    }
+
+    /// Pods of the stock shim with our OCI runtime behind it.
+    pub(crate) fn with_front(release: Release) -> Self {
+        let node = Node::new(2);
+        let setup = Setup { cri: true, host: Some(&node), ..Setup::default() };
+        let containerd = Containerd::start_as(release, setup);
+        Self::on(containerd, node, "front")
+    }
+
+    fn on(containerd: Containerd, node: Node, handler: &'static str) -> Self {
         containerd.import(&BUSYBOX);
         let cri = Cri::connect(containerd.socket());
         let pod_config = pod_config(&containerd);
-        let stock = tests::runtime() == "io.containerd.runc.v2";
-        Self { containerd, node, cri, pod_config, handler: if stock { "runc" } else { "nvidia" } }
+        Self { containerd, node, cri, pod_config, handler }
     }
 
-    fn run_pod(&self) -> String {
+    pub(crate) fn run_pod(&self) -> String {
         let mut pod = None;
         // The CRI plugin hears of an imported image some time after the import.
         let is_run = eventually(|| match self.cri.run_pod(&self.pod_config, self.handler) {
@@ -53,17 +64,17 @@ impl Cluster {
         pod.expect("a pod that was run")
     }
 
-    fn create(&self, pod: &str, name: &str, gpus: Option<&str>) -> String {
+    pub(crate) fn create(&self, pod: &str, name: &str, gpus: Option<&str>) -> String {
         let config = container_config(name, gpus);
         self.cri.create(pod, &self.pod_config, &config).expect("CreateContainer")
     }
 
-    fn look(&self, container: &str) -> Sight {
+    pub(crate) fn look(&self, container: &str) -> Sight {
         let output = self.cri.exec(container, &["probe"]).expect("ExecSync");
         Sight::parse(&String::from_utf8_lossy(&output.stdout))
     }
 
-    fn remove(&self, pod: &str) {
+    pub(crate) fn remove(&self, pod: &str) {
         self.cri.stop_pod(pod).expect("StopPodSandbox");
         self.cri.remove_pod(pod).expect("RemovePodSandbox");
         self.containerd.assert_clean();
