@@ -23,7 +23,7 @@ test: prerequisites
 
 # Discovery in Debian's real driver packages, 535 and 550.
 test-drivers: prerequisites
-	$(CARGO) test --locked -p tests --test drivers -- --nocapture
+	$(CARGO) test --locked -p tests --test drivers --test capabilities -- --nocapture
 
 # What a container costs, ours and the stock shim's side by side.
 bench: prerequisites release

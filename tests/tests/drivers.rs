@@ -8,26 +8,15 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nvidia_oci::elf::{Class, Machine};
 use nvidia_oci::{Config, Driver, FileKind, Host};
+use tests::drivers;
 
 const DRIVERS: [(&str, &str); 2] = [("535", "535.261.03"), ("550", "550.163.01")];
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const CURRENT: &str = "usr/lib/x86_64-linux-gnu/nvidia/current";
-
-fn drivers() -> &'static Path {
-    static DIR: OnceLock<PathBuf> = OnceLock::new();
-    DIR.get_or_init(|| {
-        let dir = tests::scratch().with_file_name("drivers");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/fetch-drivers");
-        let status = Command::new(script).arg(&dir).status().unwrap();
-        assert!(status.success(), "fetch-drivers: {status}");
-        dir
-    })
-}
 
 fn discover(root: &Path, version: &str) -> Driver {
     Driver::discover(&Host::new(root), &Config::default(), Some(version)).unwrap()

@@ -22,10 +22,10 @@ const BINARIES: [&str; 9] = [
 ];
 const BINARY_DIRS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-/// Where the programs are on NixOS, and in Debian's packages before an alternative was chosen. No
-/// container looks there.
-const UNUSUAL_BINARY_DIRS: [&str; 3] =
-    ["/run/current-system/sw/bin", "/run/opengl-driver/bin", "/usr/lib/nvidia/current"];
+/// Where the programs are on NixOS. No container looks there.
+const UNUSUAL_BINARY_DIRS: [&str; 2] = ["/run/current-system/sw/bin", "/run/opengl-driver/bin"];
+/// Where Debian's packages have them before an alternative is chosen, below the name of theirs.
+const ALTERNATIVES_DIR: &str = "/usr/lib/nvidia";
 /// Where a container looks for programs, whatever the host does.
 const CONTAINER_BINARY_DIR: &str = "/usr/bin";
 /// Where the loaders of all systems are that containers are made of.
@@ -89,8 +89,19 @@ pub(super) struct Dir {
 }
 
 /// Programs. One that asks for a loader of its own host would not start in a container.
-pub(super) fn binaries(place: &Place, left_out: &mut Vec<(PathBuf, String)>) -> Vec<DriverFile> {
-    let (dirs, unusual) = (place.dirs(BINARY_DIRS), place.dirs(UNUSUAL_BINARY_DIRS));
+pub(super) fn binaries(
+    place: &Place,
+    library_dirs: &[&Path],
+    left_out: &mut Vec<(PathBuf, String)>,
+) -> Vec<DriverFile> {
+    let dirs = place.dirs(BINARY_DIRS);
+    let of_alternative = |dir: &&Path| {
+        let name =
+            dir.file_name().filter(|_| dir.parent().is_some_and(|it| it.ends_with("nvidia")));
+        name.map(|name| Path::new(ALTERNATIVES_DIR).join(name))
+    };
+    let unusual = UNUSUAL_BINARY_DIRS.iter().map(PathBuf::from);
+    let unusual = place.dirs(unusual.chain(library_dirs.iter().filter_map(of_alternative)));
     let mut files = Vec::new();
     for name in BINARIES {
         let usual = place.first(FileKind::Binary, &dirs, name);

@@ -19,8 +19,9 @@ const EXTERNAL: [&str; 5] = [
     "libnvidia-egl-xcb.so.",
     "libnvidia-egl-xlib.so.",
 ];
-/// Of the driver of another release, shipped with this one.
-const NVVM70: &str = "libnvidia-nvvm70.so.";
+/// Those beside the driver's own with a version of their own: of another release
+/// (`libnvidia-nvvm70.so.4`), and up to R470 `libnvidia-nvvm.so.4.0.0`.
+const COMPILERS: [&str; 2] = ["libnvidia-nvvm70.so.", "libnvidia-nvvm.so."];
 /// What tells the version of a driver.
 const TELLING: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
 /// Programs ask for these by their bare name, whether the host has the link or not.
@@ -102,7 +103,7 @@ impl Dirs {
         for dir in &self.0 {
             let in_driver_dir = of_driver.contains(&dir.path.as_path());
             let is_ours = |name: &OsStr| {
-                (in_driver_dir && (has_suffix(name, &suffix) || has_prefix(name, NVVM70)))
+                (in_driver_dir && (has_suffix(name, &suffix) || is_compiler(name)))
                     || is_external(name)
             };
             let names = dir.names.iter().filter(|name| is_ours(name));
@@ -248,8 +249,12 @@ fn has_suffix(name: &OsStr, suffix: &str) -> bool {
     name.as_encoded_bytes().ends_with(suffix.as_bytes())
 }
 
-fn has_prefix(name: &OsStr, prefix: &str) -> bool {
-    name.as_encoded_bytes().starts_with(prefix.as_bytes())
+/// Whether it is a compiler under a version that is no driver's: those have three digits.
+fn is_compiler(name: &OsStr) -> bool {
+    let version = |name: &OsStr| {
+        COMPILERS.iter().find_map(|prefix| name.to_str()?.strip_prefix(prefix).map(str::to_owned))
+    };
+    version(name).is_some_and(|version| version.split('.').all(|part| part.len() < 3))
 }
 
 /// Whether it is a platform library of EGL under its full version.

@@ -108,7 +108,7 @@ impl Driver {
         let place = files::Place { host, tree: &tree, root: &root };
         let library_dirs = dirs.of_version(&version);
         let (mut modules, links) = graphics::modules(&place, &library_dirs, &version);
-        let mut files = files::binaries(&place, &mut left_out);
+        let mut files = files::binaries(&place, &library_dirs, &mut left_out);
         files.extend(files::firmware(&place, &version));
         files.extend(files::sockets(&place));
         files.extend(graphics::data(&place, &library_dirs, &mut left_out));
