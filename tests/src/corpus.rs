@@ -12,6 +12,11 @@ pub struct Case {
     pub name: String,
     /// Which simulated host.
     pub host: String,
+    /// Which of NVIDIA's runtimes.
+    pub program: String,
+    /// Its words, if they are not just those that create the container.
+    #[serde(default)]
+    pub argv: Option<Vec<String>>,
     /// Whether it ended well.
     pub rc: i32,
     /// Whether runc was called in the end.

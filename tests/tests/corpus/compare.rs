@@ -63,7 +63,7 @@ fn decide_spec(tree: &Tree, case: &Case, spec: &Spec) -> nvidia_oci::Result<Outc
 }
 
 /// Each item that only one of two results has, in a line: `+` ours, `-` NVIDIA's.
-fn items(added: &Added) -> BTreeSet<String> {
+pub(crate) fn items(added: &Added) -> BTreeSet<String> {
     let mut items = BTreeSet::new();
     items.extend(added.devices.iter().map(|(path, major, minor, mode, uid, gid)| {
         format!("device {path} {major}:{minor} {:o} {uid}:{gid}", mode.unwrap_or(0))

@@ -3,4 +3,5 @@
 mod compare;
 mod differences;
 mod discovery;
+mod front;
 mod lossless;
