@@ -55,6 +55,14 @@ impl Node {
         file
     }
 
+    /// Sets the OCI runtimes behind our own, for whom the node is the host itself.
+    pub fn set_runtimes(&self, runtimes: &[&Path]) {
+        let file = self.host_config();
+        let mut text = fs::read_to_string(&file).expect("host-config.toml");
+        text.push_str(&format!("[nvidia-container-runtime]\nruntimes = {runtimes:?}\n"));
+        fs::write(file, text).expect("host-config.toml");
+    }
+
     /// Replaces the file by options of runc and keys of the table `[nvidia-shim]`, one a line.
     pub fn configure(&self, runc: &str, keys: &str) {
         let root = self.root();

@@ -1,5 +1,7 @@
 //! The containerds that tests run on: the installed one, and those that `fetch-containerd` brings.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -56,6 +58,19 @@ pub(crate) fn fetched(part: &str) -> PathBuf {
         build::succeed(Command::new(script).arg(&dir).arg(part));
     }
     dir.join(part).join("root")
+}
+
+/// A program that runs Debian's crun, which finds its library where it was unpacked.
+pub fn crun(dir: &Path) -> PathBuf {
+    let (crun, program) = (fetched("crun").join("usr"), dir.join("crun"));
+    let machine = std::env::consts::ARCH;
+    let script = format!(
+        "#!/bin/sh\nexport LD_LIBRARY_PATH={0}/lib/{machine}-linux-gnu\nexec {0}/bin/crun \"$@\"\n",
+        crun.display()
+    );
+    fs::write(&program, script).expect("crun");
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("crun");
+    program
 }
 
 /// A program of this machine.

@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use nix::errno::Errno;
+use nix::mount::umount;
 use tests::{
     BUSYBOX, Containerd, Cuda, GLIBC, Image, Node, Release, Run, Setup, Sight, eventually,
     on_each_containerd, product,
@@ -134,4 +136,26 @@ fn pods_as_k3s_runs_them(release: Release) {
     assert!(refusal.message.contains("NVS-101"), "{refusal:?}");
     assert!(cluster.containerd.processes("containerd-shim-nvidia-v2").is_empty());
     cluster.remove(&pod);
+}
+
+/// Debian's crun is of the installed containerd's age: newer ones write specs that it does not know.
+#[test]
+fn crun_behind_it() {
+    let (containerd, node) = machine(Release::Installed, &GLIBC);
+    let crun = tests::crun(&containerd.path(""));
+    node.set_runtimes(&[&crun]);
+    // It refuses to work where version 2 of cgroups lies beside version 1.
+    let alone = containerd.inside(|| umount("/sys/fs/cgroup/unified"));
+    assert!(matches!(alone, Ok(()) | Err(Errno::ENOENT | Errno::EINVAL)), "{alone:?}");
+
+    container(&containerd, &GLIBC, "c").gpus("0").detach(&["sleep", "1000"]);
+    let sight = Sight::parse(&containerd.exec("c", &["probe", "--cuda"]).ok());
+    assert_eq!(sight.cuda, ONE_GPU);
+    assert!(sight.nodes().contains(&node.gpu(0).node().as_str()), "{sight:?}");
+    containerd.remove("c");
+    let words = container(&containerd, &GLIBC, "d").gpus("7").run(&["true"]).refused();
+    assert!(words.contains("NVS-101"), "{words}");
+    containerd.ctr(&["containers", "delete", "d"]);
+    container(&containerd, &GLIBC, "e").run(&["true"]).ok();
+    containerd.assert_clean();
 }
