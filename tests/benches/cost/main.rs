@@ -13,6 +13,7 @@ use tests::{Begun, Containerd, Events, GLIBC, Node, Release, Run};
 
 use crate::table::{compare, line, timed, title};
 
+mod front;
 mod table;
 
 const ROUNDS: usize = 30;
@@ -49,6 +50,7 @@ fn main() {
         memory(&containerd);
         containerd.assert_clean();
     }
+    front::measure(&node);
     title("the work inside Create elsewhere");
     with_many_mounts(&node);
     with_a_real_driver();
