@@ -143,7 +143,7 @@ fn foreign_loader(place: &Place, file: &DriverFile) -> Option<String> {
 fn unpatched(place: &Place, file: &DriverFile, name: &str) -> Option<PathBuf> {
     let package = place.host.resolve(&file.source).ok()?;
     let path = package.parent()?.parent()?.join(UNPATCHED_DIR).join(name);
-    place.host.metadata(&path).ok().filter(|found| found.is_file()).map(|_| path)
+    place.host.metadata(&path).ok().filter(fs::Metadata::is_file).map(|_| path)
 }
 
 /// GSP firmware of `version`, wherever the kernel's firmware loader would look for it.

@@ -25,7 +25,7 @@ pub(super) fn write(root: &Tree, driver: &Driver<'_>, gpus: &[Gpu]) -> Result<()
     let shared = Shared { root, package: &nvidia, links: &links };
     for library in &LIBRARIES {
         let content = driver.library(library)?;
-        shared.library(library, driver.version, content)?;
+        shared.library(library, driver.version, &content)?;
     }
     for (path, library) in [
         ("share/glvnd/egl_vendor.d/10_nvidia.json", "libEGL_nvidia.so.0"),
@@ -58,11 +58,11 @@ struct Shared<'a> {
 
 impl Shared<'_> {
     /// The file, and the links to it that the builder makes of every library.
-    fn library(&self, library: &Library, version: &str, content: Vec<u8>) -> Result<()> {
+    fn library(&self, library: &Library, version: &str, content: &[u8]) -> Result<()> {
         let folder = format!("lib/{}", library.subdir);
         let folder = folder.trim_end_matches('/');
         let (file, soname) = (library.file(version), library.soname(version));
-        self.file(&format!("{folder}/{file}"), 0o555, &content)?;
+        self.file(&format!("{folder}/{file}"), 0o555, content)?;
         for name in [soname, format!("{}.so", library.name)] {
             if name != file {
                 self.root.link(format!("{}/{folder}/{name}", self.package), &file)?;
