@@ -70,7 +70,7 @@ fn the_json_form_has_every_key_of_the_contract() {
     assert_eq!(answer["outcome"], "untouched");
     assert_eq!(
         answer["fixups"],
-        json!({"links": [], "library_dirs": [], "cuda_compat": null, "mask_params": false,
+        json!({"links": [], "library_dirs": [], "files": [], "cuda_compat": null, "mask_params": false,
                "app_profile": null})
     );
     let keys: Vec<_> = answer.as_object().unwrap().keys().collect();

@@ -7,6 +7,9 @@ use super::devices::{DRM, NVIDIA, NVIDIA_CAPS, NVIDIA_UVM};
 use super::gpu::Gpu;
 use super::tree::Tree;
 
+/// Names the directory where firmware is looked for first.
+pub(super) const FIRMWARE_PATH: &str = "sys/module/firmware_class/parameters/path";
+
 /// Writes `proc` and `sys`.
 pub(super) fn write(tree: &Tree, gpus: &[Gpu], version: &str, machine: Machine) -> Result<()> {
     procfs(tree, gpus, version, machine)?;
@@ -96,7 +99,7 @@ fn information(gpu: &Gpu, version: &str) -> String {
 fn sysfs(tree: &Tree, gpus: &[Gpu], version: &str) -> Result<()> {
     tree.file("sys/module/nvidia/version", 0o444, format!("{version}\n"))?;
     // Kernel documentation, firmware search path: empty unless someone sets it.
-    tree.file("sys/module/firmware_class/parameters/path", 0o644, "\n")?;
+    tree.file(FIRMWARE_PATH, 0o644, "\n")?;
     for gpu in gpus {
         let device = format!("sys/bus/pci/devices/{}", gpu.bus_id);
         tree.file(format!("{device}/vendor"), 0o444, "0x10de\n")?;

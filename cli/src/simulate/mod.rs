@@ -93,6 +93,9 @@ impl Node {
         let gpus = Gpu::all(self.gpus);
         kernel::write(&tree, &gpus, version, machine)?;
         driver::write(&tree, self, &gpus, machine)?;
+        if let Some(directory) = self.layout.firmware_path() {
+            tree.file(kernel::FIRMWARE_PATH, 0o644, format!("{directory}\n"))?;
+        }
         if self.layout == Layout::DriverContainer {
             // gpuop-550 of the corpus: the driver container has nodes of its own as well.
             devices::write(&tree.below(driver::DRIVER_CONTAINER), &gpus)?;

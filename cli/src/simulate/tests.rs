@@ -10,7 +10,15 @@ use nvidia_oci::Host;
 
 use super::*;
 
-const LAYOUTS: [Layout; 4] = [Layout::Debian, Layout::Rhel, Layout::Talos, Layout::DriverContainer];
+const LAYOUTS: [Layout; 7] = [
+    Layout::Debian,
+    Layout::Rhel,
+    Layout::Talos,
+    Layout::DriverContainer,
+    Layout::Nixos,
+    Layout::Gke,
+    Layout::Flatcar,
+];
 
 /// Every path of the tree with what it is and holds.
 fn contents(root: &Path) -> BTreeMap<PathBuf, String> {

@@ -22,8 +22,13 @@ const BINARIES: [&str; 9] = [
 ];
 const BINARY_DIRS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
-/// Where the programs are on NixOS. No container looks there.
-const UNUSUAL_BINARY_DIRS: [&str; 2] = ["/run/current-system/sw/bin", "/run/opengl-driver/bin"];
+/// Where the programs are on NixOS and on Flatcar. No container looks there.
+const UNUSUAL_BINARY_DIRS: [&str; 2] = ["/run/current-system/sw/bin", FLATCAR_BINARY_DIR];
+/// Flatcar's driver root has links to here, out of it.
+const FLATCAR_BINARY_DIR: &str = "/opt/bin";
+/// Beside NixOS's programs, which are patched to a loader of its store: as NVIDIA built them, for
+/// containers (nixpkgs, `nvidia-x11/builder.sh`).
+const UNPATCHED_DIR: &str = "origBin";
 /// Where Debian's packages have them before an alternative is chosen, below the name of theirs.
 const ALTERNATIVES_DIR: &str = "/usr/lib/nvidia";
 /// Where a container looks for programs, whatever the host does.
@@ -102,30 +107,43 @@ pub(super) fn binaries(
     };
     let unusual = UNUSUAL_BINARY_DIRS.iter().map(PathBuf::from);
     let unusual = place.dirs(unusual.chain(library_dirs.iter().filter_map(of_alternative)));
+    let on_host = Place { host: place.host, tree: place.host, root: Path::new("/") };
+    let flatcar = on_host.dirs([FLATCAR_BINARY_DIR]);
     let mut files = Vec::new();
     for name in BINARIES {
         let usual = place.first(FileKind::Binary, &dirs, name);
         let found = usual.or_else(|| {
-            let file = place.first(FileKind::Binary, &unusual, name)?;
+            let file = place
+                .first(FileKind::Binary, &unusual, name)
+                .or_else(|| on_host.first(FileKind::Binary, &flatcar, name))?;
             Some(DriverFile { destination: Path::new(CONTAINER_BINARY_DIR).join(name), ..file })
         });
         let Some(file) = found else { continue };
         match foreign_loader(place, &file) {
-            Some(loader) => {
-                left_out.push((
-                    place.inside(&file),
-                    format!("its loader {loader} is of this host only"),
-                ));
-            }
             None => files.push(file),
+            Some(loader) => match unpatched(place, &file, name) {
+                Some(source) => files.push(DriverFile { source, ..file }),
+                None => {
+                    let reason = format!("its loader {loader} is of this host only");
+                    left_out.push((place.inside(&file), reason));
+                }
+            },
         }
     }
     files
 }
 
+/// The loader that a program asks for, if no container has it.
 fn foreign_loader(place: &Place, file: &DriverFile) -> Option<String> {
     let loader = Elf::read(&mut place.host.open(&file.source).ok()?).ok()?.interpreter?;
     (!LOADER_DIRS.iter().any(|dir| loader.starts_with(dir))).then_some(loader)
+}
+
+/// The program as NVIDIA built it, beside the directory of a patched one.
+fn unpatched(place: &Place, file: &DriverFile, name: &str) -> Option<PathBuf> {
+    let package = place.host.resolve(&file.source).ok()?;
+    let path = package.parent()?.parent()?.join(UNPATCHED_DIR).join(name);
+    place.host.metadata(&path).ok().filter(fs::Metadata::is_file).map(|_| path)
 }
 
 /// GSP firmware of `version`, wherever the kernel's firmware loader would look for it.
@@ -138,7 +156,10 @@ pub(super) fn firmware(place: &Place, version: &str) -> Vec<DriverFile> {
     let release = read("/proc/sys/kernel/osrelease");
     let mut dirs = Vec::new();
     if custom.starts_with('/') {
-        dirs.push(PathBuf::from(custom));
+        // The kernel's path is one of the host: GKE's is in its driver root.
+        let custom = Path::new(&custom);
+        let inside = custom.strip_prefix(place.root).unwrap_or(custom);
+        dirs.push(Path::new("/").join(inside));
     }
     let [standard, merged] = ["/lib/firmware", "/usr/lib/firmware"].map(Path::new);
     // A driver root of merged-/usr packages need not have the link /lib.

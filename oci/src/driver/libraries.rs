@@ -249,19 +249,21 @@ fn has_suffix(name: &OsStr, suffix: &str) -> bool {
     name.as_encoded_bytes().ends_with(suffix.as_bytes())
 }
 
-/// Whether it is a compiler under a version that is no driver's: those have three digits.
+/// Whether it is a compiler under a version of its own.
 fn is_compiler(name: &OsStr) -> bool {
-    let version = |name: &OsStr| {
-        COMPILERS.iter().find_map(|prefix| name.to_str()?.strip_prefix(prefix).map(str::to_owned))
-    };
-    version(name).is_some_and(|version| version.split('.').all(|part| part.len() < 3))
+    own_version(name, &COMPILERS).is_some()
 }
 
 /// Whether it is a platform library of EGL under its full version.
 fn is_external(name: &OsStr) -> bool {
-    name.to_str().is_some_and(|name| {
-        EXTERNAL.iter().any(|prefix| name.strip_prefix(prefix).is_some_and(is_version))
-    })
+    own_version(name, &EXTERNAL).is_some_and(is_version)
+}
+
+/// The version that follows one of `prefixes`, if it is no driver's: those have three digits.
+fn own_version<'a>(name: &'a OsStr, prefixes: &[&str]) -> Option<&'a str> {
+    let name = name.to_str()?;
+    let version = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix))?;
+    version.split('.').all(|part| part.len() < 3).then_some(version)
 }
 
 /// The machine that the driver is for: that of its 64-bit libraries.

@@ -1,6 +1,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::elf::testing;
 use crate::ldcache::Cache;
@@ -254,5 +256,152 @@ fn a_link_in_place_of_a_daemons_directory_is_none() {
         symlink("../containerd.sock", socket).unwrap();
         let driver = node.discover(Some("550.1")).unwrap();
         assert_eq!(driver.files, []);
+    }
+}
+
+#[test]
+fn of_two_versions_of_an_egl_library_the_loaded_one_is_taken() {
+    let node = Node::new();
+    let gbm = "/usr/lib64/libnvidia-egl-gbm.so";
+    node.driver("/usr/lib64", "550.1")
+        .library(&format!("{gbm}.1.1.1"), "libnvidia-egl-gbm.so.1")
+        .library(&format!("{gbm}.1.1.2"), "libnvidia-egl-gbm.so.1");
+    let taken = || {
+        let driver = node.discover(Some("550.1")).unwrap();
+        let egl = driver.libraries.iter().filter(|library| library.name() == "libnvidia-egl-gbm");
+        egl.map(|library| library.path.display().to_string()).collect::<Vec<_>>()
+    };
+    let link = node.0.path().join("usr/lib64/libnvidia-egl-gbm.so.1");
+    symlink("libnvidia-egl-gbm.so.1.1.2", &link).unwrap();
+    assert_eq!(taken(), [format!("{gbm}.1.1.2")]);
+    fs::remove_file(&link).unwrap();
+    symlink("libnvidia-egl-gbm.so.1.1.1", &link).unwrap();
+    assert_eq!(taken(), [format!("{gbm}.1.1.1")]);
+}
+
+#[test]
+fn a_half_removed_driver_gives_nothing() {
+    let node = Node::new();
+    node.driver("/usr/lib64", "550.1");
+    for (name, soname) in [
+        ("libnvidia-nvvm.so.535.1", "libnvidia-nvvm.so.4"),
+        ("libnvcuvid.so.535.1", "libnvcuvid.so.1"),
+        ("libcuda.so.535.1", "libcuda.so.1"),
+    ] {
+        node.library(&format!("/usr/lib64/{name}"), soname);
+    }
+    // The link of the removed driver is still the loader's.
+    symlink("libcuda.so.535.1", node.0.path().join("usr/lib64/libcuda.so.1")).unwrap();
+    let driver = node.discover(Some("550.1")).unwrap();
+    assert_eq!(paths(&driver), ["/usr/lib64/libcuda.so.550.1", "/usr/lib64/libnvidia-ml.so.550.1"]);
+    assert_eq!(driver.libraries[0].links[0].1, Path::new("libcuda.so.550.1"));
+}
+
+#[test]
+fn the_compiler_of_old_drivers_has_a_version_of_its_own() {
+    let node = Node::new();
+    node.driver("/usr/lib64", "470.1");
+    node.library("/usr/lib64/libnvidia-nvvm.so.4.0.0", "libnvidia-nvvm.so.4");
+    let driver = node.discover(Some("470.1")).unwrap();
+    assert!(paths(&driver).contains(&"/usr/lib64/libnvidia-nvvm.so.4.0.0"));
+}
+
+#[test]
+fn a_name_of_nvidias_that_leads_to_anothers_file_is_left_out() {
+    let node = Node::new();
+    node.driver("/usr/lib64", "550.1").library("/usr/lib64/libc.so.6", "libc.so.6");
+    symlink("libc.so.6", node.0.path().join("usr/lib64/libnvidia-x.so.550.1")).unwrap();
+    let driver = node.discover(Some("550.1")).unwrap();
+    assert_eq!(paths(&driver).len(), 2);
+    let (path, reason) = &driver.left_out[0];
+    assert_eq!(path, Path::new("/usr/lib64/libnvidia-x.so.550.1"));
+    assert!(reason.contains("/usr/lib64/libc.so.6"), "{reason}");
+}
+
+#[test]
+fn a_vendor_file_that_names_a_path_of_the_host_is_left_out() {
+    let node = Node::new();
+    node.driver("/usr/lib64", "550.1");
+    let json = |library: &str| format!(r#"{{"ICD": {{"library_path": "{library}"}}}}"#);
+    node.write("/usr/share/glvnd/egl_vendor.d/10_nvidia.json", json("/nix/store/x").as_bytes());
+    node.write("/usr/share/vulkan/icd.d/nvidia_icd.json", json("libGLX_nvidia.so.0").as_bytes());
+    node.write("/etc/OpenCL/vendors/nvidia.icd", b"/opt/libnvidia-opencl.so.1\n");
+    let driver = node.discover(Some("550.1")).unwrap();
+    let files: Vec<_> =
+        driver.files.iter().map(|file| file.destination.to_str().unwrap()).collect();
+    assert_eq!(files, ["/etc/vulkan/icd.d/nvidia_icd.json"]);
+    let left_out: Vec<_> = driver.left_out.iter().map(|(path, _)| path.to_str().unwrap()).collect();
+    let expected =
+        ["/usr/share/glvnd/egl_vendor.d/10_nvidia.json", "/etc/OpenCL/vendors/nvidia.icd"];
+    assert_eq!(left_out, expected);
+}
+
+#[test]
+fn programs_go_where_containers_look_and_none_with_a_loader_of_the_store() {
+    let node = Node::new();
+    node.driver("/run/opengl-driver/lib", "550.1");
+    let program = |path: &str, content: &[u8]| {
+        node.write(path, content);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(node.0.path().join(&path[1..]), mode).unwrap();
+    };
+    let patched = testing::program("/nix/store/x-glibc/lib/ld-linux-x86-64.so.2");
+    for name in ["nvidia-smi", "nvidia-debugdump"] {
+        program(&format!("/nix/store/n-bin/bin/{name}"), &patched);
+        let link = node.0.path().join("run/current-system/sw/bin").join(name);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(format!("/nix/store/n-bin/bin/{name}"), link).unwrap();
+    }
+    program(
+        "/nix/store/n-bin/origBin/nvidia-smi",
+        &testing::program("/lib64/ld-linux-x86-64.so.2"),
+    );
+    let driver = node.discover(Some("550.1")).unwrap();
+    let files: Vec<_> = driver
+        .files
+        .iter()
+        .map(|file| (file.source.as_path(), file.destination.as_path()))
+        .collect();
+    let smi = (Path::new("/nix/store/n-bin/origBin/nvidia-smi"), Path::new("/usr/bin/nvidia-smi"));
+    assert_eq!(files, [smi]);
+    let (path, reason) = &driver.left_out[0];
+    assert!(
+        path.ends_with("nvidia-debugdump") && reason.contains("/nix/store/x-glibc"),
+        "{reason}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whatever else lies in the directories of libraries, and whatever links lead where.
+    #[test]
+    fn nothing_but_nvidias_own_files_is_found(
+        names in prop::collection::btree_set(
+            "lib(c|GL|nvidia-x|nvidia-egl-gbm|cuda|nvidia-nvvm)\\.so(\\.(6|1|550\\.1|535\\.1|1\\.1\\.2)){0,2}",
+            0..12,
+        ),
+        links in prop::collection::vec((0..12usize, 0..12usize), 0..6),
+    ) {
+        let node = Node::new();
+        node.driver("/usr/lib64", "550.1");
+        let names: Vec<String> = names.into_iter().collect();
+        for name in &names {
+            node.library(&format!("/usr/lib64/{name}"), "libx.so.1");
+        }
+        for (link, target) in links {
+            if let (Some(link), Some(target)) = (names.get(link), names.get(target)) {
+                let link = node.0.path().join("usr/lib64").join(format!("{link}.550.1"));
+                let _ = symlink(target, link);
+            }
+        }
+        let driver = node.discover(Some("550.1")).unwrap();
+        for path in paths(&driver) {
+            let version = path.split_once(".so.").unwrap().1;
+            let is_own = version.ends_with("550.1")
+                || path.contains("libnvidia-egl-gbm")
+                || path.contains("libnvidia-nvvm");
+            prop_assert!(is_own && !version.contains("535.1"), "{}", path);
+        }
     }
 }

@@ -58,3 +58,25 @@ pub(crate) fn library(soname: &str, wide: bool, little: bool) -> Vec<u8> {
     file.extend(LIBC);
     file
 }
+
+/// A 64-bit program of which nothing is there but the header and the name of its loader.
+pub(crate) fn program(loader: &str) -> Vec<u8> {
+    let mut file = vec![0_u8; 64];
+    file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    // e_type ET_EXEC, e_machine x86-64, e_version
+    file[16..24].copy_from_slice(&[2, 0, 62, 0, 1, 0, 0, 0]);
+    // e_phoff
+    file[32] = 64;
+    // e_ehsize, e_phentsize, e_phnum
+    file[52..58].copy_from_slice(&[64, 0, 56, 0, 1, 0]);
+    let length = u64::try_from(loader.len()).unwrap() + 1;
+    // PT_INTERP
+    file.extend(3_u32.to_le_bytes());
+    file.extend(4_u32.to_le_bytes());
+    for number in [120, 120, 120, length, length, 1_u64] {
+        file.extend(number.to_le_bytes());
+    }
+    file.extend(loader.as_bytes());
+    file.push(0);
+    file
+}

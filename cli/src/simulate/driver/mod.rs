@@ -1,7 +1,7 @@
 //! The user-space driver and the root file system around it.
 //!
-//! `layout` says where things lie, `libraries` which there are; `installer` and `debian` are the
-//! two ways in which libraries are laid out; `loader` is ld.so's configuration and cache; `smi` is
+//! `layout` says where things lie, `libraries` which there are; `installer`, `debian` and `nixos`
+//! are the ways in which libraries are laid out; `loader` is ld.so's configuration and cache; `smi` is
 //! what nvidia-smi says.
 
 mod debian;
@@ -9,6 +9,7 @@ mod installer;
 mod layout;
 mod libraries;
 mod loader;
+mod nixos;
 mod smi;
 
 use std::fmt;
@@ -34,17 +35,21 @@ pub(super) fn write(tree: &Tree, node: &Node, gpus: &[Gpu], machine: Machine) ->
     let directories = node.layout.directories(machine);
     system(tree, &directories)?;
     let root = tree.below(directories.root);
-    if !directories.root.is_empty() {
+    if !directories.root.is_empty() && directories.is_system {
         system(&root, &directories)?;
     }
     let driver = Driver { version: &node.driver_version, machine };
     match node.layout {
         Layout::Debian => debian::write(&root, &driver, &directories, gpus)?,
+        Layout::Nixos => nixos::write(&root, &driver, gpus)?,
         _ => installer::write(&root, &driver, &directories, gpus)?,
     }
     data(&root, &directories, &node.driver_version)?;
-    loader::write(&root, &directories)?;
-    root.socket("run/nvidia-persistenced/socket")
+    if directories.is_system {
+        loader::write(&root, &directories)?;
+        root.socket("run/nvidia-persistenced/socket")?;
+    }
+    Ok(())
 }
 
 /// The bare system that a driver is installed on, with `/usr` merged.
@@ -53,6 +58,7 @@ fn system(tree: &Tree, directories: &Directories) -> Result<()> {
         tree.dir(format!("usr/{name}"))?;
         tree.link(name, format!("usr/{name}"))?;
     }
+    tree.dir("run")?;
     tree.link("var/run", "/run")?;
     tree.file("etc/os-release", 0o644, format!("ID={}\n", directories.distribution))?;
     tree.file("etc/group", 0o644, "root:x:0:\nvideo:x:44:\nrender:x:105:\n")
@@ -61,30 +67,29 @@ fn system(tree: &Tree, directories: &Directories) -> Result<()> {
 /// Firmware and the files of graphics and `OpenCL` (`driver-debian-550.json`, `deb550-8gpu.json`).
 fn data(root: &Tree, directories: &Directories, version: &str) -> Result<()> {
     for name in ["gsp_ga10x.bin", "gsp_tu10x.bin"] {
-        root.file(format!("usr/lib/firmware/nvidia/{version}/{name}"), 0o644, name)?;
+        let folder = format!("{}/nvidia/{version}", directories.firmware);
+        root.file(format!("{folder}/{name}"), 0o644, name)?;
     }
     if directories.opencl {
         root.file("etc/OpenCL/vendors/nvidia.icd", 0o644, "libnvidia-opencl.so.1\n")?;
     }
-    let share = directories.share;
-    let egl = "egl/egl_external_platform.d";
-    let platform = |library| platform_json("1.0.0", library);
-    let wayland = platform("libnvidia-egl-wayland.so.1");
-    root.file(format!("{share}/{egl}/10_nvidia_wayland.json"), 0o644, wayland)?;
-    let gbm = platform("libnvidia-egl-gbm.so.1");
-    root.file(format!("{share}/{egl}/15_nvidia_gbm.json"), 0o644, gbm)?;
-    let vendor = platform("libEGL_nvidia.so.0");
-    root.file(format!("{share}/glvnd/egl_vendor.d/10_nvidia.json"), 0o644, vendor)?;
-    root.file(
-        format!("{}/icd.d/nvidia_icd.json", directories.vulkan),
-        0o644,
-        platform_json("1.0.1", "libGLX_nvidia.so.0"),
-    )?;
-    root.file(
-        format!("{}/implicit_layer.d/nvidia_layers.json", directories.vulkan),
-        0o644,
-        "{\"file_format_version\": \"1.0.0\", \"layers\": []}\n",
-    )
+    if let Some(share) = directories.share {
+        let egl = "egl/egl_external_platform.d";
+        for (name, library) in [
+            (format!("{egl}/10_nvidia_wayland.json"), "libnvidia-egl-wayland.so.1"),
+            (format!("{egl}/15_nvidia_gbm.json"), "libnvidia-egl-gbm.so.1"),
+            ("glvnd/egl_vendor.d/10_nvidia.json".to_owned(), "libEGL_nvidia.so.0"),
+        ] {
+            root.file(format!("{share}/{name}"), 0o644, platform_json("1.0.0", library))?;
+        }
+    }
+    if let Some(vulkan) = directories.vulkan {
+        let icd = platform_json("1.0.1", "libGLX_nvidia.so.0");
+        root.file(format!("{vulkan}/icd.d/nvidia_icd.json"), 0o644, icd)?;
+        let layers = "{\"file_format_version\": \"1.0.0\", \"layers\": []}\n";
+        root.file(format!("{vulkan}/implicit_layer.d/nvidia_layers.json"), 0o644, layers)?;
+    }
+    Ok(())
 }
 
 /// The shape that EGL's and Vulkan's loaders read: which library to load.
