@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use nvidia_oci::{
     Bundle, Config, ConfigSource, Error, GeneratedFile, Handler, Host, Image, Link, Need, Outcome,
-    Plan, Report, Request, Spec, needs, plan,
+    Plan, Report, Spec, needs, plan, policy, request,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -207,12 +207,13 @@ impl Question {
     /// `known` is what the report of a refusal tells.
     fn decide(&self, spec: &Spec, known: &mut Report) -> Result<Explanation, Error> {
         // Whoever asks for nothing is not stopped by settings that cannot be read.
-        let Some(request) = Request::of(spec)? else {
+        if !request::asks(&self.config_json, &self.settings)? {
             return Ok(Explanation::untouched(spec, known.clone()));
-        };
-        known.request = Some(request.source.to_string());
+        }
         let (mut config, warnings) = Config::load(&self.settings)?;
         known.warnings = warnings;
+        let asked = policy::judge(spec, &config)?.request;
+        known.request = asked.map(|request| request.source.to_string());
         if let Some(root) = &self.host_root {
             config.host_root.clone_from(root);
         }

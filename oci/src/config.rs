@@ -150,6 +150,17 @@ impl ConfigSource {
     fn file(&self) -> Option<&Path> {
         self.path.as_deref().or(self.default_path.as_deref())
     }
+
+    /// Names that `swarm-resource` may have: those that it has, and others.
+    pub(crate) fn swarm_candidates(&self) -> Vec<String> {
+        let key = "swarm-resource";
+        let set = self.set.iter().filter(|(name, _)| name == key);
+        let mut names: Vec<_> = set
+            .flat_map(|(_, value)| value.split(',').map(|name| name.trim().to_owned()))
+            .collect();
+        names.extend(self.file().map(|file| read::words_after(key, file)).unwrap_or_default());
+        names
+    }
 }
 
 impl Default for Config {

@@ -23,6 +23,9 @@ pub enum Code {
     ExcludedGpu,
     UuidUnknown,
     CapabilityUnsupported,
+    RequirementUnmet,
+    RequirementInvalid,
+    Denied,
     // 2xx: what the host has
     NoKernelDriver,
     NoGpu,
@@ -79,6 +82,17 @@ impl Code {
             }
             Self::CapabilityUnsupported => {
                 ("NVS-106", "ask for fewer, or add them to supported-driver-capabilities")
+            }
+            Self::RequirementUnmet => (
+                "NVS-107",
+                "install a newer driver or use an older image; NVIDIA_DISABLE_REQUIRE=true starts \
+                 it as it is",
+            ),
+            Self::RequirementInvalid => {
+                ("NVS-108", "correct the variable, or set NVIDIA_DISABLE_REQUIRE=true")
+            }
+            Self::Denied => {
+                ("NVS-109", "ask the scheduler for GPUs, or whoever runs this node to allow it")
             }
             Self::NoKernelDriver => (
                 "NVS-201",

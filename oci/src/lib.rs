@@ -4,8 +4,8 @@
 //! starts no process and writes nothing but the bundle's `config.json`; changing anything else is
 //! the work of `nvidia-hook`, carrying requests that of `containerd-shim-nvidia`.
 //!
-//! The data flows one way: [`Request`] (what was asked) → [`Inventory`] (what exists) →
-//! [`Plan`] (what is given, and why) → [`Edits::apply`] (the edited [`Spec`]).
+//! The data flows one way: [`Request`] (what was asked) → [`policy`] (what counts of it) →
+//! [`Inventory`] (what exists) → [`Plan`] (what is given, and why) → [`Edits::apply`] (the edited [`Spec`]).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -26,8 +26,10 @@ mod host;
 mod image;
 pub mod ldcache;
 mod plan;
+pub mod policy;
 pub mod report;
 pub mod request;
+mod requirement;
 mod spec;
 mod trust;
 

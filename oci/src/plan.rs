@@ -15,10 +15,11 @@ use self::nodes::Nodes;
 use crate::capability::Granted;
 use crate::elf::{Class, Machine};
 use crate::report::{DriverFound, Item, ItemKind};
-use crate::request::{Selection, VISIBLE_DEVICES};
+use crate::request::{Selection, Selector, VISIBLE_DEVICES};
+use crate::requirement::Facts;
 use crate::{
     Capabilities, Code, Config, ControlNode, Driver, Edits, Error, Gpu, Handler, Host, Image,
-    Inventory, NoDriver, Report, Request, Result, Spec, trust,
+    Inventory, NoDriver, Report, Request, Result, Spec, policy, requirement, trust,
 };
 
 /// Where the driver's libraries are: NVIDIA's own programs in the container look there.
@@ -111,7 +112,7 @@ pub struct MissingNode {
 /// # Errors
 /// As [`plan`], where the request or the kernel driver cannot be read.
 pub fn needs(host: &Host, config: &Config, handler: Handler, spec: &Spec) -> Result<Vec<Need>> {
-    let Some(request) = Request::of(spec)? else { return Ok(Vec::new()) };
+    let Some(request) = policy::judge(spec, config)?.request else { return Ok(Vec::new()) };
     let inventory = Inventory::read(host, config)?;
     if inventory.driver_version.is_none() {
         return Ok(Vec::new());
@@ -151,20 +152,29 @@ pub fn plan(
     spec: &Spec,
 ) -> Result<Outcome, Error> {
     let mut report = Report { handler: handler.name().to_owned(), ..Report::default() };
-    let Some(request) = Request::of(spec)? else { return Ok(Outcome::Untouched(report)) };
+    let judgement = policy::judge(spec, config)?;
+    report.warnings = judgement.warnings;
+    let Some(request) = judgement.request else { return Ok(Outcome::Untouched(report)) };
     report.request = Some(request.source.to_string());
     let inventory = Inventory::read(host, config)?;
-    if inventory.driver_version.is_none() {
+    let Some(kernel_driver) = inventory.driver_version.as_deref() else {
         if config.no_driver == NoDriver::Start && !inventory.on_pci {
             report.warnings.push("no driver and no GPU on this node: started without".to_owned());
             return Ok(Outcome::Untouched(report));
         }
         let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
         return Err(Error::new(Code::NoKernelDriver, what));
-    }
+    };
+    check_names(&request, spec, config)?;
     let gpus = gpus::select(&request, &inventory, handler)?;
     let granted = Granted::of(&request, config, handler)?;
-    let driver = Driver::discover(host, config, inventory.driver_version.as_deref())?;
+    let device_id = |gpu: &Gpu| gpu.device_id(host);
+    let facts = Facts::of(kernel_driver, &gpus, device_id);
+    let findings = requirement::check(&request.requirements, config.requirements(handler), &facts)?;
+    report.requirements = findings.met;
+    report.warnings.extend(findings.warnings);
+    report.warnings.extend(unanswered(&request));
+    let driver = Driver::discover(host, config, Some(kernel_driver))?;
     check_roots(host, &driver, &inventory, &gpus)?;
     report.driver =
         Some(DriverFound { version: driver.version.clone(), root: driver.root.clone() });
@@ -181,6 +191,23 @@ pub fn plan(
         inventory: &inventory,
     };
     Ok(Outcome::Edited(Box::new(decision.make(&gpus, &driver, report)?)))
+}
+
+/// Whether the container may have the kinds of devices that it names.
+fn check_names(request: &Request, spec: &Spec, config: &Config) -> Result<()> {
+    let Selection::Listed(selectors) = &request.gpus else { return Ok(()) };
+    selectors.iter().try_for_each(|selector| match selector {
+        Selector::Qualified(name) if policy::is_management(name) => {
+            policy::check_management(name, spec, config)
+        }
+        _ => Ok(()),
+    })
+}
+
+/// What is asked for and not given by this version.
+fn unanswered(request: &Request) -> Option<String> {
+    let channels = request.imex_channels.join(",");
+    (!channels.is_empty()).then(|| format!("IMEX channels {channels} are asked for and not given"))
 }
 
 /// Everything that a plan is made of.

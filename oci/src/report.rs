@@ -14,6 +14,8 @@ pub struct Report {
     pub handler: String,
     /// What was asked, and by what; `None` if nothing.
     pub request: Option<String>,
+    /// What the image needs, and there is: `NVIDIA_REQUIRE_CUDA=cuda>=12.2`.
+    pub requirements: Vec<String>,
     pub driver: Option<DriverFound>,
     /// The driver capabilities that it may use: `compute,utility`.
     pub capabilities: Option<String>,
@@ -106,6 +108,9 @@ impl fmt::Display for Report {
         if let Some(capabilities) = &self.capabilities {
             writeln!(f, "may use   {capabilities}")?;
         }
+        for requirement in &self.requirements {
+            writeln!(f, "met       {}", visible(requirement))?;
+        }
         section(f, "given", &self.given)?;
         section(f, "withheld", &self.withheld)?;
         for warning in &self.warnings {
@@ -162,6 +167,7 @@ mod tests {
         let report = Report {
             handler: "nvidia".to_owned(),
             request: Some("NVIDIA_VISIBLE_DEVICES=0\n".to_owned()),
+            requirements: vec!["NVIDIA_REQUIRE_CUDA=cuda>=12".to_owned()],
             driver: Some(DriverFound { version: "550.1".to_owned(), root: "/".into() }),
             given: vec![
                 Item::new(ItemKind::Link, "/a", "b"),
@@ -178,6 +184,7 @@ mod tests {
              handler   nvidia\n\
              driver    550.1 in /\n\
              may use   compute\n\
+             met       NVIDIA_REQUIRE_CUDA=cuda>=12\n\
              given     device    /dev/nvidia0  GPU 0\n\
              \x20         device    /dev/x        GPU 1\n\
              \x20         link      /a  b\n\

@@ -83,15 +83,20 @@ impl Creator {
             log::warn!("{}: {error}", request.id);
             Vec::new()
         });
-        let asks = asks(&spec).map_err(|error| Refusal::precondition(&error))?;
         let cgroups_path = options::cgroups_path(&spec);
         let translation = options::translate(request.options.as_ref(), cgroups_path.as_deref());
+        let settings = ConfigSource {
+            default_path: Some(Config::default_file(|name| std::env::var(name).ok())),
+            ..translation.source.clone()
+        };
+        let asks = asks(&spec, &settings).map_err(|error| Refusal::precondition(&error))?;
         for warning in &translation.warnings {
             log::warn!("{}: {warning}", request.id);
         }
         let mut changed = false;
         if asks {
-            changed |= self.prepare(&mut request, &spec, &translation, deadline(timeout))?;
+            changed |=
+                self.prepare(&mut request, &spec, &translation, settings, deadline(timeout))?;
         } else if let Some(error) = &translation.broken {
             log::warn!("{}: {error}", request.id);
         }
@@ -115,18 +120,19 @@ impl Creator {
         request: &mut CreateTaskRequest,
         spec: &[u8],
         translation: &Translation,
+        settings: ConfigSource,
         deadline: Duration,
     ) -> Result<bool, Refusal> {
         if let Some(error) = &translation.broken {
             return Err(Refusal::precondition(error));
         }
-        let job = self.job(request, &translation.source);
+        let job = self.job(request, settings);
         let answer = prepare::prepare(&self.worker, &job, spec, deadline).map_err(|error| {
             log::error!("{}: {error}", request.id);
             Refusal::precondition(&error)
         })?;
         match answer {
-            Answer::Untouched => Ok(false),
+            Answer::Untouched { .. } => Ok(false),
             Answer::Refused { message } => {
                 log::warn!("{}: {message}", request.id);
                 Err(Refusal::refused(message))
@@ -141,15 +147,15 @@ impl Creator {
         }
     }
 
-    fn job(&self, request: &CreateTaskRequest, source: &ConfigSource) -> Job {
+    fn job(&self, request: &CreateTaskRequest, settings: ConfigSource) -> Job {
         Job {
             id: request.id.clone(),
             handler: self.handler.name().to_owned(),
             bundle: request.bundle.clone().into(),
             rootfs: request.rootfs.iter().map(mount).collect(),
-            config: source.path.clone(),
-            default_config: Some(Config::default_file(|name| std::env::var(name).ok())),
-            table: source.table.clone(),
+            config: settings.path,
+            default_config: settings.default_path,
+            table: settings.table,
         }
     }
 }

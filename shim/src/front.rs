@@ -62,7 +62,7 @@ fn create(program: &Program, command_line: &CommandLine<'_>, source: ConfigSourc
     let bundle = std::path::absolute(command_line.bundle()?).context("the bundle's directory")?;
     // Without a spec there is nothing to ask; the runtime says what is wrong.
     let spec = Bundle::read(&bundle).unwrap_or_default();
-    if !asks(&spec)? {
+    if !asks(&spec, &source)? {
         return Ok(());
     }
     let job = Job {
@@ -78,7 +78,7 @@ fn create(program: &Program, command_line: &CommandLine<'_>, source: ConfigSourc
     let worker = Worker::new(|| Program::shim().again("worker"));
     match prepare(&worker, &job, &spec, DEADLINE)? {
         Answer::Refused { message } => bail!(message),
-        Answer::Untouched | Answer::Edited { .. } => Ok(()),
+        Answer::Untouched { .. } | Answer::Edited { .. } => Ok(()),
     }
 }
 

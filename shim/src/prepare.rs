@@ -7,26 +7,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use nvidia_oci::Result;
+use nvidia_oci::{ConfigSource, Result};
 
 use crate::worker::{Answer, Job, Worker};
 
-/// The variable whose bare name makes an unreadable spec one that asks.
-const MARK: &[u8] = b"NVIDIA_VISIBLE_DEVICES";
+/// The variable and the directory whose bare names make an unreadable spec one that asks.
+const MARKS: [&[u8]; 2] = [b"NVIDIA_VISIBLE_DEVICES", b"/nvidia-container-devices/"];
 const CONFIG: &str = "config.json";
 /// How the names of files begin that become [`CONFIG`] when they are whole.
 const HALF_WRITTEN: &[u8] = b".config.json.";
 /// How long a worker may take where the caller has more time.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Whether the container of this spec asks for anything.
+/// Whether the container of this spec may ask for anything.
 ///
 /// # Errors
 /// The spec cannot be read, and it looks as if it asked.
-pub(crate) fn asks(spec: &[u8]) -> Result<bool> {
-    match nvidia_oci::request::asks(spec) {
+pub(crate) fn asks(spec: &[u8], settings: &ConfigSource) -> Result<bool> {
+    let has = |mark: &[u8]| spec.windows(mark.len()).any(|window| window == mark);
+    match nvidia_oci::request::asks(spec, settings) {
         Ok(asks) => Ok(asks),
-        Err(error) if spec.windows(MARK.len()).any(|window| window == MARK) => Err(error),
+        Err(error) if MARKS.into_iter().any(has) => Err(error),
         Err(_) => Ok(false),
     }
 }
@@ -42,10 +43,12 @@ pub(crate) fn prepare(
     deadline: Duration,
 ) -> Result<Answer> {
     let answer = worker.run(job, deadline).inspect_err(|_| restore(&job.bundle, spec))?;
-    if let Answer::Edited { warnings, summary, .. } = &answer {
+    if let Answer::Untouched { warnings } | Answer::Edited { warnings, .. } = &answer {
         for warning in warnings {
             log::warn!("{}: {warning}", job.id);
         }
+    }
+    if let Answer::Edited { summary, .. } = &answer {
         log::info!("{}: {summary}; shim {}", job.id, env!("CARGO_PKG_VERSION"));
     }
     Ok(answer)

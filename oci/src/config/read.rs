@@ -98,6 +98,17 @@ pub(super) fn read(path: &Path) -> Result<Option<String>> {
     Ok(Some(text))
 }
 
+/// What the file may have as the value of `key`: words that stand after it, more than it has and
+/// never less. TOML is not read, since every container of the node asks; and a broken file is no
+/// reason to say no.
+pub(super) fn words_after(key: &str, file: &Path) -> Vec<String> {
+    let text = read(file).ok().flatten().unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let after = lines.skip_while(|line| !line.contains(key));
+    let is_separator = |character: char| character.is_whitespace() || ",=\"'".contains(character);
+    after.flat_map(|line| line.split(is_separator)).map(str::to_owned).collect()
+}
+
 impl<'a> Text<'a> {
     /// Takes the keys of a file; `tables` are those that `table` is in, each with a point.
     fn take_file(

@@ -135,6 +135,15 @@ impl Inventory {
     }
 }
 
+impl Gpu {
+    /// Its PCI device id, which tells the chip.
+    pub(crate) fn device_id(&self, host: &Host) -> Option<u16> {
+        let path = Path::new("/sys/bus/pci/devices").join(&self.bus_id).join("device");
+        let text = host.read_text(&path, 64).ok()?;
+        u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+    }
+}
+
 /// The version of the loaded driver.
 fn kernel_version(host: &Host) -> Result<Option<String>> {
     let path = Path::new("/proc/driver/nvidia/version");

@@ -65,7 +65,10 @@ fn carry_out(job: &Job) -> Result<Answer> {
     let look = Look::open(&mounts, &job.bundle, bundle.spec())?;
     let image = nvidia_hook::facts(look.rootfs())?;
     let plan = match nvidia_oci::plan(&host, &config, handler, &image, bundle.spec())? {
-        Outcome::Untouched(_) => return Ok(Answer::Untouched),
+        Outcome::Untouched(report) => {
+            warnings.extend(report.warnings);
+            return Ok(Answer::Untouched { warnings });
+        }
         Outcome::Edited(plan) => plan,
     };
     for node in &plan.missing_nodes {

@@ -26,8 +26,11 @@ pub(crate) struct Job {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
-    /// It asked for nothing after all.
-    Untouched,
+    /// It asked for nothing after all, or for nothing that counts.
+    Untouched {
+        /// For a person, in the log.
+        warnings: Vec<String>,
+    },
     /// The bundle is edited.
     Edited {
         /// How the root filesystem is to be mounted now.
