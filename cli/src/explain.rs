@@ -222,7 +222,7 @@ impl Question {
         let needs = needs(&host, &config, self.handler, spec)?;
         known.warnings.extend(needs.iter().map(promise));
         let mut answer = match plan(&host, &config, self.handler, &image, spec)? {
-            Outcome::Untouched(report) => Explanation::untouched(spec, report),
+            Outcome::Untouched(report) => Explanation::untouched(spec, *report),
             Outcome::Edited(plan) => Explanation::edited(spec, *plan)?,
         };
         let warnings = std::mem::take(&mut answer.report.warnings);

@@ -41,7 +41,7 @@ pub enum Need {
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// It asked for nothing: not a byte of its spec changes.
-    Untouched(Report),
+    Untouched(Box<Report>),
     Edited(Box<Plan>),
 }
 
@@ -154,13 +154,13 @@ pub fn plan(
     let mut report = Report { handler: handler.name().to_owned(), ..Report::default() };
     let judgement = policy::judge(spec, config)?;
     report.warnings = judgement.warnings;
-    let Some(request) = judgement.request else { return Ok(Outcome::Untouched(report)) };
+    let Some(request) = judgement.request else { return Ok(Outcome::Untouched(Box::new(report))) };
     report.request = Some(request.source.to_string());
     let inventory = Inventory::read(host, config)?;
     let Some(kernel_driver) = inventory.driver_version.as_deref() else {
         if config.no_driver == NoDriver::Start && !inventory.on_pci {
             report.warnings.push("no driver and no GPU on this node: started without".to_owned());
-            return Ok(Outcome::Untouched(report));
+            return Ok(Outcome::Untouched(Box::new(report)));
         }
         let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
         return Err(Error::new(Code::NoKernelDriver, what));

@@ -68,7 +68,7 @@ pub(super) fn load(source: &ConfigSource) -> Result<(Settings, Vec<String>)> {
 
 /// NVIDIA's rule: the host's program (`@`), unless a program of the image is allowed.
 fn check_ldconfig(settings: &Settings) -> Result<()> {
-    let allowed = settings.value(ALLOW_LDCONFIG).is_some_and(|value| value.is_true());
+    let allowed = settings.value(ALLOW_LDCONFIG).is_some_and(Value::is_true);
     let Some(value) = settings.value(LDCONFIG) else { return Ok(()) };
     if allowed || value.text().starts_with('@') {
         return Ok(());

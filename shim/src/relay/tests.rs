@@ -193,7 +193,8 @@ fn a_create_that_is_worked_on_holds_up_its_own_connection_only() {
     let scene = Scene::new("exit 99");
     let gate = scene.path().join("gate");
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let script = format!("read line < {}; echo '\"untouched\"'", gate.display());
+    let answer = r#"{"untouched":{"warnings":[]}}"#;
+    let script = format!("read line < {}; echo '{answer}'", gate.display());
     let scene = Scene::new(&script);
     let bundle = scene.bundle(ASKS);
     let mut slow = scene.connect();
