@@ -8,6 +8,7 @@ mod gpus;
 mod images;
 mod lifecycle;
 mod pods;
+mod policy;
 mod refusals;
 mod snapshots;
 mod userns;
