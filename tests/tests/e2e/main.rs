@@ -1,6 +1,7 @@
 //! End-to-end tests: containers of real containerds, started through the shim.
 
 mod attacks;
+mod capabilities;
 mod crashes;
 mod examples;
 mod front;
