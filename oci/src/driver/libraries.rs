@@ -112,7 +112,7 @@ impl Dirs {
             let paths =
                 names.map(PathBuf::from).chain(vdpau.map(|name| Path::new("vdpau").join(name)));
             for path in paths {
-                let Ok(path) = tree.resolve_in(&dir.path, &path) else {
+                let Ok(path) = tree.resolve(&dir.path.join(path)) else {
                     continue;
                 };
                 if !seen.insert(path.clone()) {

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 pub(crate) use self::root::find_root;
 use crate::elf::{Class, Machine};
+use crate::host::below;
 use crate::{Code, Config, Error, Host, Result};
 
 /// A driver found on the host.
@@ -103,7 +104,7 @@ impl Driver {
         };
         let libraries =
             dirs.libraries(&tree, &version, &mut unreadable).map_err(|(path, error)| {
-                let path = host_name(&root, &path);
+                let path = below(&root, &path);
                 Error::caused(Code::LibraryUnreadable, path.display().to_string(), error)
             })?;
 
@@ -116,19 +117,15 @@ impl Driver {
         files.extend(graphics::data(&place));
         files.append(&mut modules);
         for (path, _) in &mut unreadable {
-            *path = host_name(&root, path);
+            *path = below(&root, path);
         }
         Ok(Self { root, version, libraries, files, links, unreadable })
     }
 
     /// Where a file of the driver root lies, as the host names it.
     pub fn host_path(&self, path: &Path) -> PathBuf {
-        host_name(&self.root, path)
+        below(&self.root, path)
     }
-}
-
-fn host_name(root: &Path, path: &Path) -> PathBuf {
-    Host::new(root).join(path)
 }
 
 /// Whether `text` is a driver version: numbers with points between them, such as `550.163.01`.
