@@ -31,7 +31,7 @@ fn mount_mute(dir: &Path) -> Receiver<File> {
     thread::spawn(move || {
         // `struct fuse_in_header`: length, opcode, number of the request.
         let mut request = vec![0; 128 << 10];
-        fuse.read(&mut request).unwrap();
+        assert!(fuse.read(&mut request).unwrap() >= 40);
         assert_eq!(u32::from_ne_bytes(request[4..8].try_into().unwrap()), INIT);
         // `struct fuse_out_header`, then `struct fuse_init_out`: version 7.31, and how much is
         // written at once.
@@ -42,7 +42,7 @@ fn mount_mute(dir: &Path) -> Receiver<File> {
         }
         answer.resize(80, 0);
         fuse.write_all(&answer).unwrap();
-        fuse.read(&mut request).unwrap();
+        assert!(fuse.read(&mut request).unwrap() >= 40);
         sender.send(fuse).unwrap();
     });
     receiver
