@@ -247,3 +247,5 @@ fn check_roots(host: &Host, driver: &Driver, inventory: &Inventory, gpus: &[&Gpu
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod widening;

@@ -102,18 +102,18 @@ fn driver() -> Driver {
 }
 
 /// A case, everything in it changeable.
-struct Case {
+pub(super) struct Case {
     host: Host,
     config: Config,
     handler: Handler,
     image: Image,
-    spec: Value,
+    pub(super) spec: Value,
     inventory: Inventory,
     driver: Driver,
 }
 
 impl Case {
-    fn asking(value: &str) -> Self {
+    pub(super) fn asking(value: &str) -> Self {
         Self {
             host: Host::new("/nonexistent"),
             config: Config::default(),
@@ -125,7 +125,7 @@ impl Case {
         }
     }
 
-    fn plan(&self) -> Result<Plan> {
+    pub(super) fn plan(&self) -> Result<Plan> {
         let spec = Spec::new(self.spec.clone());
         let request = Request::of(&spec).unwrap().unwrap();
         let gpus = gpus::select(&request, &self.inventory, self.handler)?;
