@@ -25,6 +25,7 @@ mod musl;
 mod overlay;
 mod rootfs;
 mod target;
+mod upper;
 mod wake;
 mod way;
 

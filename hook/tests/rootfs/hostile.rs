@@ -180,5 +180,6 @@ fn a_mount_of_the_spec_with_an_endless_path() {
         fixture.spec(&serde_json::json!([{"destination": path, "type": "tmpfs"}]).to_string());
     let mounts = [fixture.overlay()];
     let look = Look::open(&mounts, &fixture.bundle(), &spec).unwrap();
-    look.apply(&crate::fixture::fixups(), &fixture.edits(), &spec).unwrap();
+    let image = nvidia_hook::facts(look.rootfs()).unwrap();
+    look.apply(&image, &crate::fixture::fixups(), &fixture.edits(), &spec).unwrap();
 }

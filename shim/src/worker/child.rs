@@ -74,7 +74,7 @@ fn carry_out(job: &Job) -> Result<Answer> {
     let edits = plan.edits.clone().on(&host);
     let mut edited = bundle.spec().clone();
     edits.apply(&mut edited)?;
-    let prepared = look.apply(&plan.fixups, &edits, &edited)?;
+    let prepared = look.apply(&image, &plan.fixups, &edits, &edited)?;
     warnings.extend(prepared.warnings);
     let rootfs = prepared.mounts.into_iter().map(Into::into).collect();
     let summary = plan.report.line();
