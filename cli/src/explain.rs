@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use nvidia_oci::{
-    Bundle, Config, ConfigSource, Error, Handler, Host, Image, Link, Need, Outcome, Plan, Report,
-    Request, Spec, needs, plan,
+    Bundle, Config, ConfigSource, Error, Handler, Host, Image, Inquiry, Link, Need, Outcome, Plan,
+    Report, Request, Spec,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -191,7 +191,7 @@ impl Question {
 
     /// Answers; a refusal is an answer.
     pub fn explain(&self) -> Explanation {
-        let mut report = Report { handler: self.handler.name().to_owned(), ..Report::default() };
+        let mut report = Report::of(self.handler);
         let spec = match Spec::parse(&self.config_json, &self.place) {
             Ok(spec) => spec,
             Err(error) => return Explanation::refused(&error, Value::Null, report),
@@ -216,9 +216,11 @@ impl Question {
         }
         let host = Host::new(&config.host_root);
         let image = self.image(spec, &mut known.warnings)?;
-        let needs = needs(&host, &config, self.handler, spec)?;
-        known.warnings.extend(needs.iter().map(promise));
-        let mut answer = match plan(&host, &config, self.handler, &image, spec)? {
+        let Some(inquiry) = Inquiry::read(&host, &config, spec)? else {
+            return Ok(Explanation::untouched(spec, known.clone()));
+        };
+        known.warnings.extend(inquiry.needs(&config).iter().map(promise));
+        let mut answer = match inquiry.plan(&host, &config, self.handler, &image, spec)? {
             Outcome::Untouched(report) => Explanation::untouched(spec, report),
             Outcome::Edited(plan) => Explanation::edited(spec, *plan)?,
         };

@@ -39,7 +39,7 @@ pub use gpu::{BusId, ControlNode, Gpu, Inventory, NodeNumbers};
 pub use handler::Handler;
 pub use host::Host;
 pub use image::{Image, Libc};
-pub use plan::{Fixups, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, needs, plan};
+pub use plan::{Fixups, Inquiry, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, plan};
 pub use report::Report;
 pub use request::Request;
 pub use spec::{IdMapping, Spec, SpecMount, User};

@@ -2,6 +2,7 @@
 
 mod files;
 mod gpus;
+mod inquiry;
 mod nodes;
 
 use std::collections::BTreeSet;
@@ -10,29 +11,20 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use self::files::Files;
+pub use self::inquiry::{Inquiry, Need};
 use self::nodes::Nodes;
 use crate::elf::{Class, Machine};
 use crate::report::{DriverFound, Item, ItemKind};
 use crate::request::{Selection, VISIBLE_DEVICES};
 use crate::{
-    Code, Config, ControlNode, Driver, Edits, Error, Gpu, Handler, Host, Image, Inventory,
-    NoDriver, Report, Request, Result, Spec, trust,
+    Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, Inventory, NoDriver, Report,
+    Request, Result, Spec, trust,
 };
 
 /// Where the driver's libraries are: NVIDIA's own programs in the container look there.
 const LIBCUDA_DIR: &str = "NVIDIA_CTK_LIBCUDA_DIR";
 /// Says that no GPU was meant to be there.
 const EMPTY_DEVICE: &str = "NVCT_EMPTY_DEVICE";
-
-/// What must be true of the host before [`plan`] can answer; `nvidia-hook` sees to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// A kernel module that is not loaded (`load-kmods`), such as `nvidia-uvm` after boot.
-    Module(String),
-    /// A GPU that was never opened since the driver was loaded, so that its UUID is not known
-    /// yet: its node is opened once.
-    Wake { minor: u32, major: u32 },
-}
 
 /// What becomes of the container.
 #[derive(Clone, Debug)]
@@ -94,32 +86,6 @@ pub struct MissingNode {
     pub gid: u32,
 }
 
-/// What the host must do first, in this order; empty once it is done.
-///
-/// # Errors
-/// As [`plan`], where the request or the kernel driver cannot be read.
-pub fn needs(host: &Host, config: &Config, _handler: Handler, spec: &Spec) -> Result<Vec<Need>> {
-    let Some(request) = Request::of(spec)? else { return Ok(Vec::new()) };
-    let inventory = Inventory::read(host, config)?;
-    Ok(needs_of(&request, config, &inventory))
-}
-
-fn needs_of(request: &Request, config: &Config, inventory: &Inventory) -> Vec<Need> {
-    let mut needs = Vec::new();
-    if inventory.driver_version.is_none() {
-        return needs;
-    }
-    let uvm = |control: &&ControlNode| control.name == "nvidia-uvm" && control.loaded;
-    if config.load_kmods && !inventory.control.iter().any(|control| uvm(&control)) {
-        needs.push(Need::Module("nvidia-uvm".to_owned()));
-    }
-    if gpus::needs_uuids(request, inventory) {
-        let asleep = inventory.gpus.iter().filter(|gpu| gpu.uuid.is_none());
-        needs.extend(asleep.map(|gpu| Need::Wake { minor: gpu.minor, major: gpu.node.major }));
-    }
-    needs
-}
-
 /// Decides. Reads the host, changes nothing.
 ///
 /// # Errors
@@ -130,27 +96,46 @@ pub fn plan(
     handler: Handler,
     image: &Image,
     spec: &Spec,
-) -> Result<Outcome, Error> {
-    let mut report = Report { handler: handler.name().to_owned(), ..Report::default() };
-    let Some(request) = Request::of(spec)? else { return Ok(Outcome::Untouched(report)) };
-    report.request = Some(request.source.to_string());
-    let inventory = Inventory::read(host, config)?;
-    if inventory.driver_version.is_none() {
-        if config.no_driver == NoDriver::Start && !inventory.on_pci {
-            report.warnings.push("no driver and no GPU on this node: started without".to_owned());
-            return Ok(Outcome::Untouched(report));
-        }
-        let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
-        return Err(Error::new(Code::NoKernelDriver, what));
+) -> Result<Outcome> {
+    match Inquiry::read(host, config, spec)? {
+        Some(inquiry) => inquiry.plan(host, config, handler, image, spec),
+        None => Ok(Outcome::Untouched(Report::of(handler))),
     }
-    let gpus = gpus::select(&request, &inventory, handler)?;
-    let driver = Driver::discover(host, config, inventory.driver_version.as_deref())?;
-    check_roots(host, &driver, &inventory, &gpus)?;
-    report.driver =
-        Some(DriverFound { version: driver.version.clone(), root: driver.root.clone() });
-    let decision =
-        Decision { host, config, handler, image, spec, request: &request, inventory: &inventory };
-    Ok(Outcome::Edited(Box::new(decision.make(&gpus, &driver, report)?)))
+}
+
+impl Inquiry {
+    /// Decides, as [`plan`] does, on what was read.
+    ///
+    /// # Errors
+    /// Those of [`plan`].
+    pub fn plan(
+        &self,
+        host: &Host,
+        config: &Config,
+        handler: Handler,
+        image: &Image,
+        spec: &Spec,
+    ) -> Result<Outcome> {
+        let Self { request, inventory } = self;
+        let mut report = Report::of(handler);
+        report.request = Some(request.source.to_string());
+        if inventory.driver_version.is_none() {
+            if config.no_driver == NoDriver::Start && !inventory.on_pci {
+                let warning = "no driver and no GPU on this node: started without";
+                report.warnings.push(warning.to_owned());
+                return Ok(Outcome::Untouched(report));
+            }
+            let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
+            return Err(Error::new(Code::NoKernelDriver, what));
+        }
+        let gpus = gpus::select(request, inventory, handler)?;
+        let driver = Driver::discover(host, config, inventory.driver_version.as_deref())?;
+        check_roots(host, &driver, inventory, &gpus)?;
+        report.driver =
+            Some(DriverFound { version: driver.version.clone(), root: driver.root.clone() });
+        let decision = Decision { host, config, handler, image, spec, request, inventory };
+        Ok(Outcome::Edited(Box::new(decision.make(&gpus, &driver, report)?)))
+    }
 }
 
 /// Everything that a plan is made of.

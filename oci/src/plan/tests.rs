@@ -141,6 +141,11 @@ impl Case {
         decision.make(&gpus, &self.driver, Report::default())
     }
 
+    fn needs(&self) -> Vec<Need> {
+        let request = Request::of(&Spec::new(self.spec.clone())).unwrap().unwrap();
+        Inquiry { request, inventory: self.inventory.clone() }.needs(&self.config)
+    }
+
     fn refusal(&self) -> (Code, String) {
         let error = self.plan().unwrap_err();
         (error.code(), error.to_string())
@@ -217,8 +222,7 @@ fn a_sleeping_gpu_is_woken_only_for_a_uuid_that_is_not_known() {
     let needs = |value: &str| {
         let mut case = Case::asking(value);
         case.inventory.gpus[1].uuid = None;
-        let request = Request::of(&Spec::new(case.spec)).unwrap().unwrap();
-        needs_of(&request, &case.config, &case.inventory)
+        case.needs()
     };
     assert_eq!(needs("GPU-x"), [Need::Wake { minor: 0, major: 195 }]);
     assert_eq!(needs("all"), []);
@@ -229,11 +233,9 @@ fn a_sleeping_gpu_is_woken_only_for_a_uuid_that_is_not_known() {
 fn a_module_that_is_not_loaded_is_needed_and_else_missed() {
     let mut case = Case::asking("0");
     case.inventory.control.pop();
-    let request = Request::of(&Spec::new(case.spec.clone())).unwrap().unwrap();
-    let needs = needs_of(&request, &case.config, &case.inventory);
-    assert_eq!(needs, [Need::Module("nvidia-uvm".to_owned())]);
+    assert_eq!(case.needs(), [Need::Module("nvidia-uvm".to_owned())]);
     case.config.load_kmods = false;
-    assert_eq!(needs_of(&request, &case.config, &case.inventory), []);
+    assert_eq!(case.needs(), []);
     assert_eq!(case.refusal().0, Code::ModuleNotLoaded);
 }
 
@@ -419,7 +421,7 @@ fn who_asks_for_nothing_is_untouched_whatever_the_host() {
     let config = Config::default();
     let outcome = plan(&host, &config, Handler::Nvidia, &Image::default(), &spec);
     assert!(matches!(outcome, Ok(Outcome::Untouched(_))));
-    assert_eq!(needs(&host, &config, Handler::Nvidia, &spec).unwrap(), []);
+    assert!(Inquiry::read(&host, &config, &spec).unwrap().is_none());
 }
 
 #[test]

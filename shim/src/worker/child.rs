@@ -8,7 +8,9 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nvidia_hook::{Look, RootfsMount};
-use nvidia_oci::{Bundle, Code, Config, ConfigSource, Error, Handler, Host, Outcome, Result};
+use nvidia_oci::{
+    Bundle, Code, Config, ConfigSource, Error, Handler, Host, Inquiry, Outcome, Result,
+};
 
 use super::job::{Answer, Job};
 use crate::program::Program;
@@ -58,13 +60,18 @@ fn carry_out(job: &Job) -> Result<Answer> {
     let (config, mut warnings) = Config::load(&source(job))?;
     let host = Host::new(&config.host_root);
     let bundle = Bundle::open(&job.bundle)?;
-    for need in nvidia_oci::needs(&host, &config, handler, bundle.spec())? {
-        nvidia_hook::host::satisfy(&host, &need)?;
+    let Some(mut inquiry) = Inquiry::read(&host, &config, bundle.spec())? else {
+        return Ok(Answer::Untouched);
+    };
+    let needs = inquiry.needs(&config);
+    if !needs.is_empty() {
+        needs.iter().try_for_each(|need| nvidia_hook::host::satisfy(&host, need))?;
+        inquiry.read_again(&host, &config)?;
     }
     let mounts: Vec<RootfsMount> = job.rootfs.iter().cloned().map(Into::into).collect();
     let look = Look::open(&mounts, &job.bundle, bundle.spec())?;
     let image = nvidia_hook::facts(look.rootfs())?;
-    let plan = match nvidia_oci::plan(&host, &config, handler, &image, bundle.spec())? {
+    let plan = match inquiry.plan(&host, &config, handler, &image, bundle.spec())? {
         Outcome::Untouched(_) => return Ok(Answer::Untouched),
         Outcome::Edited(plan) => plan,
     };
