@@ -4,6 +4,7 @@ mod attacks;
 mod crashes;
 mod examples;
 mod gpus;
+mod hostile;
 mod images;
 mod lifecycle;
 mod pods;
