@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use nvidia_oci::{
-    Bundle, Config, ConfigSource, Error, GeneratedFile, Handler, Host, Image, Link, Need, Outcome,
-    Plan, Report, Spec, needs, plan, policy, request,
+    Bundle, Config, ConfigSource, Error, GeneratedFile, Handler, Host, Image, Inquiry, Link, Need,
+    Outcome, Plan, Report, Spec, policy, request,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -193,7 +193,7 @@ impl Question {
 
     /// Answers; a refusal is an answer.
     pub fn explain(&self) -> Explanation {
-        let mut report = Report { handler: self.handler.name().to_owned(), ..Report::default() };
+        let mut report = Report::of(self.handler);
         let spec = match Spec::parse(&self.config_json, &self.place) {
             Ok(spec) => spec,
             Err(error) => return Explanation::refused(&error, Value::Null, report),
@@ -212,16 +212,20 @@ impl Question {
         }
         let (mut config, warnings) = Config::load(&self.settings)?;
         known.warnings = warnings;
-        let asked = policy::judge(spec, &config)?.request;
-        known.request = asked.map(|request| request.source.to_string());
+        let judgement = policy::judge(spec, &config)?;
+        known.warnings.extend(judgement.warnings);
+        known.request = judgement.request.as_ref().map(|request| request.source.to_string());
         if let Some(root) = &self.host_root {
             config.host_root.clone_from(root);
         }
         let host = Host::new(&config.host_root);
         let image = self.image(spec, &mut known.warnings)?;
-        let needs = needs(&host, &config, self.handler, spec)?;
-        known.warnings.extend(needs.iter().map(promise));
-        let mut answer = match plan(&host, &config, self.handler, &image, spec)? {
+        let Some(request) = judgement.request else {
+            return Ok(Explanation::untouched(spec, known.clone()));
+        };
+        let inquiry = Inquiry::read(&host, &config, request)?;
+        known.warnings.extend(inquiry.needs(&config, self.handler)?.iter().map(promise));
+        let mut answer = match inquiry.plan(&host, &config, self.handler, &image, spec)? {
             Outcome::Untouched(report) => Explanation::untouched(spec, *report),
             Outcome::Edited(plan) => Explanation::edited(spec, *plan)?,
         };

@@ -14,7 +14,7 @@ use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod, futimens, mkdirat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, linkat, symlinkat, unlinkat};
-use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
+use rustix::fs::{XattrFlags, fgetxattr, flistxattr, flistxattr_query, fsetxattr};
 
 /// Names that another process left behind are passed by.
 const MAX_TRIES: usize = 16;
@@ -69,10 +69,6 @@ impl Directory {
         Self { own: true, ..self }
     }
 
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { fd: self.fd.try_clone()?, own: self.own })
-    }
-
     /// Puts a regular file at `name` in place of what is there.
     pub(crate) fn put_file(
         &self,
@@ -103,28 +99,34 @@ impl Directory {
         })
     }
 
-    /// Makes the directory `name`; that another process made it meanwhile is fine.
-    pub(crate) fn make_directory(&self, name: &OsStr, attributes: &Attributes) -> io::Result<()> {
+    /// Makes the directory `name`. `None` if another process made one meanwhile.
+    pub(crate) fn make_directory(
+        &self,
+        name: &OsStr,
+        attributes: &Attributes,
+    ) -> io::Result<Option<Self>> {
         let make = |name: &OsStr| {
             mkdirat(&self.fd, name, Mode::S_IRWXU)?;
-            self.subdirectory(name)?.set_attributes(attributes)
+            let made = self.subdirectory(name)?;
+            made.set_attributes(attributes)?;
+            Ok(made)
         };
         if self.own {
-            return make(name);
+            return make(name).map(Some);
         }
-        let made = self.temporary(make)?;
+        let (temporary, made) = self.temporary(make)?;
         let renamed = rustix::fs::renameat_with(
             &self.fd,
-            &made,
+            &temporary,
             &self.fd,
             name,
             rustix::fs::RenameFlags::NOREPLACE,
         );
         match renamed {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(Some(made)),
             Err(error) => {
-                self.discard(&made);
-                if error == rustix::io::Errno::EXIST { Ok(()) } else { Err(error.into()) }
+                self.discard(&temporary);
+                if error == rustix::io::Errno::EXIST { Ok(None) } else { Err(error.into()) }
             }
         }
     }
@@ -195,7 +197,7 @@ impl Directory {
 
     fn subdirectory(&self, name: &OsStr) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        Ok(Self::held(openat(&self.fd, name, flags, Mode::empty())?))
+        Ok(Self { fd: openat(&self.fd, name, flags, Mode::empty())?, own: self.own })
     }
 
     /// Makes something by a temporary name and renames it to `name`.
@@ -206,7 +208,7 @@ impl Directory {
                 answer => return answer,
             }
         }
-        let temporary = self.temporary(make)?;
+        let (temporary, ()) = self.temporary(make)?;
         renameat(&self.fd, temporary.as_os_str(), &self.fd, name).map_err(|error| {
             self.discard(&temporary);
             error.into()
@@ -214,13 +216,13 @@ impl Directory {
     }
 
     /// Makes something by a name that was free, and says the name.
-    fn temporary(&self, make: impl Fn(&OsStr) -> io::Result<()>) -> io::Result<OsString> {
+    fn temporary<T>(&self, make: impl Fn(&OsStr) -> io::Result<T>) -> io::Result<(OsString, T)> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         for _ in 0..MAX_TRIES {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = OsString::from(format!(".nvidia-shim.{}.{number}", std::process::id()));
             match make(&name) {
-                Ok(()) => return Ok(name),
+                Ok(made) => return Ok((name, made)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     self.discard(&name);
@@ -247,6 +249,10 @@ impl Directory {
     /// The attributes that a directory of ours must share with the image's: security labels,
     /// access lists, what users set. Those of overlayfs speak of its own layers only.
     fn xattrs(&self) -> io::Result<Vec<(CString, Vec<u8>)>> {
+        // Most directories have none, which costs no room to learn.
+        if flistxattr_query(&self.fd) == Ok(0) {
+            return Ok(Vec::new());
+        }
         let mut names = Vec::with_capacity(MAX_XATTR);
         match flistxattr(&self.fd, rustix::buffer::spare_capacity(&mut names)) {
             Ok(_) => {}

@@ -40,10 +40,16 @@ impl Loader {
 /// fact that is not known.
 pub fn facts(rootfs: &Rootfs) -> Result<Image> {
     rootfs.metadata(Path::new("/")).map_err(refusal(Code::RootfsUnreadable, Path::new("/")))?;
+    let loaders: Vec<(&Loader, Class, Machine)> = LOADERS
+        .iter()
+        .filter_map(|loader| abi(rootfs, loader).map(|(class, machine)| (loader, class, machine)))
+        .collect();
     let mut image = Image::default();
-    let libc = libc(rootfs);
-    for loader in LOADERS.iter().filter(|loader| Some(loader.libc) == libc) {
-        let Some((class, machine)) = abi(rootfs, loader) else { continue };
+    let libc = libc(rootfs, &loaders);
+    for (loader, class, machine) in loaders {
+        if Some(loader.libc) != libc {
+            continue;
+        }
         let directory = Some(library_dir(rootfs, loader, class));
         match class {
             Class::Elf64 if image.library_dir.is_none() => {
@@ -62,11 +68,10 @@ pub fn facts(rootfs: &Rootfs) -> Result<Image> {
 
 /// Alpine with a layer of glibc compatibility has loaders of both kinds: it is musl, as for
 /// NVIDIA's own hook. Debian with the package musl is glibc.
-fn libc(rootfs: &Rootfs) -> Option<Libc> {
-    let has = |libc| LOADERS.iter().any(|l| l.libc == libc && abi(rootfs, l).is_some());
-    let alpine = exists(rootfs, "/etc/alpine-release");
+fn libc(rootfs: &Rootfs, loaders: &[(&Loader, Class, Machine)]) -> Option<Libc> {
+    let has = |libc| loaders.iter().any(|(loader, ..)| loader.libc == libc);
     match (has(Libc::Glibc), has(Libc::Musl)) {
-        (true, true) if alpine => Some(Libc::Musl),
+        (true, true) if exists(rootfs, "/etc/alpine-release") => Some(Libc::Musl),
         (true, _) => Some(Libc::Glibc),
         (false, true) => Some(Libc::Musl),
         (false, false) => None,

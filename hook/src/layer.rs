@@ -14,9 +14,10 @@ use nvidia_oci::{Code, Edits, Error, Fixups, IdMapping, Image, Libc, Result, Spe
 
 use crate::covers::Covers;
 use crate::directory::Owner;
-use crate::target::{Target, Upper};
+use crate::target::Target;
+use crate::upper::Upper;
 use crate::way::{self, RootfsMount, UpperDirectory, Way, open_directory};
-use crate::{Rootfs, facts, files, ldcache, links, mountpoints, musl};
+use crate::{Rootfs, files, ldcache, links, mountpoints, musl};
 
 /// A root filesystem looked at before the container exists, without a writable mount of it.
 #[derive(Debug)]
@@ -53,8 +54,15 @@ impl Look {
     }
 
     /// Brings the fix-ups and the mount points of the edits' bind mounts into the root
-    /// filesystem. `spec` is the edited one: what lies below a mount of it would be hidden.
-    pub fn apply(self, fixups: &Fixups, edits: &Edits, spec: &Spec) -> Result<Prepared> {
+    /// filesystem, of which `image` are the [`facts`](crate::facts). `spec` is the edited one:
+    /// what lies below a mount of it would be hidden.
+    pub fn apply(
+        self,
+        image: &Image,
+        fixups: &Fixups,
+        edits: &Edits,
+        spec: &Spec,
+    ) -> Result<Prepared> {
         if *fixups == Fixups::default() && edits.mounts.is_empty() {
             return Ok(Prepared { mounts: self.mounts, warnings: Vec::new() });
         }
@@ -62,8 +70,7 @@ impl Look {
         // Where the mount maps ids, files are stored with those of the image.
         let mapped = self.mounts.iter().any(RootfsMount::is_id_mapped);
         let owner = if mapped { Owner::default() } else { root };
-        let fix =
-            Fix { image: facts(&self.rootfs)?, mounts: spec.mounts().collect(), fixups, edits };
+        let fix = Fix { image, mounts: spec.mounts().collect(), fixups, edits };
         let covers = Covers::new(&self.rootfs, &fix.mounts);
         let (mounts, warnings) = match self.way {
             Way::Never(reason) => {
@@ -79,7 +86,7 @@ impl Look {
                 let open = |upper: UpperDirectory| -> Result<Upper> {
                     let rootfs = open_directory(&upper.path)?;
                     // Ids of the lower layers are mapped, those of the upper directory never.
-                    Ok(Upper { rootfs, userxattr: upper.userxattr, owner: root })
+                    Ok(Upper::new(rootfs, upper.userxattr, root))
                 };
                 let upper = upper.map(open).transpose()?;
                 let target = Target::layer(&self.rootfs, layer, upper, owner, covers)?;
@@ -92,7 +99,7 @@ impl Look {
 
 /// What is to be done in a root filesystem.
 struct Fix<'a> {
-    image: Image,
+    image: &'a Image,
     mounts: Vec<SpecMount<'a>>,
     fixups: &'a Fixups,
     edits: &'a Edits,
@@ -105,8 +112,8 @@ impl Fix<'_> {
         links::apply(&mut target, &self.fixups.links)?;
         files::apply(&mut target, &self.fixups.files)?;
         match self.image.libc {
-            Some(Libc::Glibc) => ldcache::apply(&mut target, &self.image, self.fixups)?,
-            Some(Libc::Musl) => musl::apply(&mut target, &self.image, self.fixups)?,
+            Some(Libc::Glibc) => ldcache::apply(&mut target, self.image, self.fixups)?,
+            Some(Libc::Musl) => musl::apply(&mut target, self.image, self.fixups)?,
             None => {}
         }
         target.finish()

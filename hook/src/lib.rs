@@ -26,6 +26,7 @@ mod musl;
 mod overlay;
 mod rootfs;
 mod target;
+mod upper;
 mod wake;
 mod way;
 

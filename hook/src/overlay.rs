@@ -157,6 +157,22 @@ mod tests {
 
     proptest! {
         #[test]
+        fn options_of_any_kind_are_read_or_refused(
+            options in prop::collection::vec(
+                "(lowerdir|upperdir|workdir|lowerdir\\+|userxattr|index|xino)?=?[/a:,=\\\\é ]{0,20}",
+                0..5,
+            ),
+        ) {
+            let layer = Path::new("/ours:1,2");
+            if let Ok(overlay) = Overlay::parse(&options) {
+                let layered = Overlay::parse(&with_layer(&options, layer)).unwrap();
+                prop_assert_eq!(layered.lowers[0].as_path(), layer);
+                prop_assert_eq!(&layered.lowers[1..], &overlay.lowers[..]);
+                prop_assert_eq!(layered.upper, overlay.upper);
+            }
+        }
+
+        #[test]
         fn an_escaped_path_is_read_as_it_was(names in proptest::collection::vec("[^/\0]{1,12}", 1..4)) {
             let paths: Vec<PathBuf> = names.iter().map(|n| Path::new("/").join(n)).collect();
             let list: Vec<String> = paths.iter().map(|path| escape(path)).collect();

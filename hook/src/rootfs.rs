@@ -155,10 +155,12 @@ impl Rootfs {
     /// The longest start of `path` on which the kernel meets no link, and the rest, reversed.
     fn without_links(&self, path: &Path) -> (PathBuf, Vec<OsString>) {
         let plain = path.is_absolute() && !path.components().any(|c| c == Component::ParentDir);
-        let start = path
-            .ancestors()
-            .filter(|_| plain)
-            .find(|start| self.resolve(start, OFlag::O_PATH, Links::Refuse).is_ok());
+        let no_link = |start: &&Path| match self.resolve(start, OFlag::O_PATH, Links::Refuse) {
+            // Nor is there one before what is missing, and below that there is nothing.
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+            Ok(_) => true,
+        };
+        let start = path.ancestors().filter(|_| plain).find(no_link);
         match start.and_then(|start| Some((start, path.strip_prefix(start).ok()?))) {
             Some((start, rest)) => (start.to_owned(), components_reversed(rest)),
             None => (PathBuf::from("/"), components_reversed(path)),

@@ -5,12 +5,13 @@
 //! following any link. Directories that a layer shares with the image get the image's attributes,
 //! since those of the topmost layer are what the container sees.
 
-use std::collections::BTreeMap;
-use std::ffi::{CStr, OsStr, OsString};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nvidia_oci::{Code, Error, Result};
@@ -19,20 +20,11 @@ use crate::Rootfs;
 use crate::covers::Covers;
 use crate::directory::{Attributes, Directory, Owner};
 use crate::rootfs::refusal;
+use crate::upper::Upper;
 
 const NEW_DIRECTORY: u32 = 0o755;
 const NEW_FILE: u32 = 0o644;
 const PERMISSIONS: u32 = 0o777;
-
-/// The upper directory of an overlay that is not mounted.
-#[derive(Debug)]
-pub(crate) struct Upper {
-    pub rootfs: Rootfs,
-    /// Whether overlayfs keeps its notes in `user.overlay.*`.
-    pub userxattr: bool,
-    /// Who owns what is new in it.
-    pub owner: Owner,
-}
 
 /// The tree that a path is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,18 +44,33 @@ pub(crate) struct Target<'a> {
     upper: Option<Upper>,
     owner: Owner,
     covers: Covers,
+    /// Directories of places, links resolved, by the path that was asked for.
+    parents: HashMap<PathBuf, PathBuf>,
     /// Directories made here; their times are set when all is written.
-    made: BTreeMap<(Tree, PathBuf), (Directory, Attributes)>,
+    made: BTreeMap<(Tree, PathBuf), (Rc<Directory>, Attributes)>,
     /// The first empty file in a layer of ours.
-    empty: Option<(Directory, OsString)>,
+    empty: Option<(Rc<Directory>, OsString)>,
 }
 
 impl<'a> Target<'a> {
     /// Writes into the root filesystem itself.
     pub(crate) fn in_place(view: &'a Rootfs, owner: Owner, covers: Covers) -> Result<Self> {
         let front = view.try_clone().map_err(refusal(Code::FixupFailed, Path::new("/")))?;
-        let made = BTreeMap::new();
-        Ok(Self { view, front, fresh: false, upper: None, owner, covers, made, empty: None })
+        Ok(Self::new(view, front, owner, covers))
+    }
+
+    fn new(view: &'a Rootfs, front: Rootfs, owner: Owner, covers: Covers) -> Self {
+        Self {
+            view,
+            front,
+            fresh: false,
+            upper: None,
+            owner,
+            covers,
+            parents: HashMap::new(),
+            made: BTreeMap::new(),
+            empty: None,
+        }
     }
 
     /// Writes into `layer`, an empty directory.
@@ -81,10 +88,13 @@ impl<'a> Target<'a> {
             .and_then(|attributes| {
                 let directory = layer.directory(root)?.into_own();
                 directory.set_attributes(&attributes)?;
-                Ok(BTreeMap::from([((Tree::Front, root.to_owned()), (directory, attributes))]))
+                Ok(BTreeMap::from([(
+                    (Tree::Front, root.to_owned()),
+                    (Rc::new(directory), attributes),
+                )]))
             })
             .map_err(refusal(Code::FixupFailed, root))?;
-        Ok(Self { view, front: layer, fresh: true, upper, owner, covers, made, empty: None })
+        Ok(Self { fresh: true, upper, made, ..Self::new(view, layer, owner, covers) })
     }
 
     pub(crate) fn view(&self) -> &Rootfs {
@@ -100,7 +110,7 @@ impl<'a> Target<'a> {
     }
 
     /// Whether what is at `place` may be ours, of an earlier start: everywhere but in a fresh layer.
-    pub(crate) fn holds_own(&self, place: &Path) -> Result<bool> {
+    pub(crate) fn holds_own(&mut self, place: &Path) -> Result<bool> {
         let tree = self.tree(place).map_err(refusal(Code::FixupFailed, place))?;
         Ok(!self.fresh || tree == Tree::Upper)
     }
@@ -111,8 +121,16 @@ impl<'a> Target<'a> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::new(Code::FixupFailed, format!("{} is no file", path.display())));
         };
-        let parent = self.view.canonical(parent).map_err(refusal(Code::FixupFailed, path))?;
-        let place = parent.join(name);
+        let place = match self.parents.get(parent) {
+            Some(known) => known.join(name),
+            None => {
+                let known = self.view.canonical(parent);
+                let known = known.map_err(refusal(Code::FixupFailed, path))?;
+                let place = known.join(name);
+                self.parents.insert(parent.to_owned(), known);
+                place
+            }
+        };
         let hidden = self.covers.leave_out(&place, path);
         Ok((!hidden).then_some(place))
     }
@@ -160,7 +178,7 @@ impl<'a> Target<'a> {
             }
             directory.put_file(name, b"", owner, NEW_FILE)?;
             if directory.is_own() {
-                made = Some((directory.try_clone()?, name.to_owned()));
+                made = Some((Rc::clone(directory), name.to_owned()));
             }
             Ok(())
         })?;
@@ -196,7 +214,7 @@ impl<'a> Target<'a> {
     fn put(
         &mut self,
         place: &Path,
-        put: impl FnOnce(&Directory, &OsStr, Owner) -> io::Result<()>,
+        put: impl FnOnce(&Rc<Directory>, &OsStr, Owner) -> io::Result<()>,
     ) -> Result<()> {
         let (Some(parent), Some(name)) = (place.parent(), place.file_name()) else {
             return Err(Error::new(Code::FixupFailed, format!("{} is no file", place.display())));
@@ -209,41 +227,45 @@ impl<'a> Target<'a> {
             .map_err(refusal(Code::FixupFailed, place))
     }
 
-    fn directory(&mut self, path: &Path, tree: Tree) -> io::Result<Directory> {
+    fn directory(&mut self, path: &Path, tree: Tree) -> io::Result<Rc<Directory>> {
         if let Some((directory, _)) = self.made.get(&(tree, path.to_owned())) {
-            return directory.try_clone();
+            return Ok(Rc::clone(directory));
         }
-        let out = self.out(tree);
-        let whiteout = match out.directory(path) {
-            Ok(directory) => return Ok(directory),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(_) if tree == Tree::Upper && is_whiteout(&out.symlink_metadata(path)?) => true,
-            Err(error) => return Err(error),
-        };
+        let mut attributes = Attributes::new(self.owner(tree), NEW_DIRECTORY);
+        let mut whiteout = false;
+        // All that a fresh layer has was made here.
+        if !self.fresh || tree == Tree::Upper {
+            match self.out(tree).directory(path) {
+                Ok(directory) => return Ok(Rc::new(directory)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => match &self.upper {
+                    Some(upper) if tree == Tree::Upper && upper.is_whiteout(path)? => {
+                        whiteout = true;
+                    }
+                    _ => return Err(error),
+                },
+            }
+        }
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Errno::ENOENT.into());
         };
-        let mut attributes = match self.view.directory(path) {
-            Ok(seen) => seen.attributes()?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Attributes::new(self.owner(tree), NEW_DIRECTORY)
-            }
+        match self.view.directory(path) {
+            Ok(seen) => attributes = seen.attributes()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
-        };
+        }
         let parent = self.directory(parent, tree)?;
-        if whiteout {
+        if let Some(upper) = self.upper.as_ref().filter(|_| whiteout) {
             // The container removed the directory: its lower content must not come back.
             parent.remove(name)?;
-            attributes.xattrs.push((self.note("opaque").to_owned(), b"y".to_vec()));
+            attributes.xattrs.push((upper.opaque().to_owned(), b"y".to_vec()));
         }
-        parent.make_directory(name, &attributes)?;
-        let mut directory = self.out(tree).directory(path)?;
-        if self.fresh && tree == Tree::Front {
-            directory = directory.into_own();
-        }
-        let answer = directory.try_clone()?;
-        self.made.insert((tree, path.to_owned()), (directory, attributes));
-        Ok(answer)
+        let directory = match parent.make_directory(name, &attributes)? {
+            Some(made) => Rc::new(made),
+            None => Rc::new(self.out(tree).directory(path)?),
+        };
+        self.made.insert((tree, path.to_owned()), (Rc::clone(&directory), attributes));
+        Ok(directory)
     }
 
     fn out(&self, tree: Tree) -> &Rootfs {
@@ -261,41 +283,8 @@ impl<'a> Target<'a> {
     }
 
     /// The tree in which what is written at `place` will be seen.
-    fn tree(&self, place: &Path) -> io::Result<Tree> {
-        let Some(upper) = &self.upper else { return Ok(Tree::Front) };
-        let mut ancestors: Vec<&Path> = place.ancestors().collect();
-        ancestors.pop();
-        for path in ancestors.into_iter().rev() {
-            match upper.rootfs.symlink_metadata(path) {
-                Ok(metadata) if path != place && metadata.is_dir() => {
-                    let directory = upper.rootfs.directory(path)?;
-                    if directory.has_xattr(self.note("opaque"))?
-                        || directory.has_xattr(self.note("redirect"))?
-                    {
-                        return Ok(Tree::Upper);
-                    }
-                }
-                Ok(_) => return Ok(Tree::Upper),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Tree::Front),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Tree::Front)
+    fn tree(&mut self, place: &Path) -> io::Result<Tree> {
+        let hidden = self.upper.as_mut().map_or(Ok(false), |upper| upper.hides(place))?;
+        Ok(if hidden { Tree::Upper } else { Tree::Front })
     }
-
-    /// The attribute in which overlayfs keeps a note of a directory.
-    fn note(&self, note: &str) -> &'static CStr {
-        let userxattr = self.upper.as_ref().is_some_and(|upper| upper.userxattr);
-        match (note, userxattr) {
-            ("opaque", false) => c"trusted.overlay.opaque",
-            ("opaque", true) => c"user.overlay.opaque",
-            (_, false) => c"trusted.overlay.redirect",
-            (_, true) => c"user.overlay.redirect",
-        }
-    }
-}
-
-/// Whether overlayfs takes a name in the upper directory as removed: the device 0:0.
-fn is_whiteout(metadata: &Metadata) -> bool {
-    metadata.file_type().is_char_device() && metadata.rdev() == 0
 }

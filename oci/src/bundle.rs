@@ -10,6 +10,8 @@ use crate::{Code, Error, Result, Spec};
 
 /// More than any container engine writes; a file beyond it is no spec.
 const LIMIT: u64 = 16 << 20;
+/// What containerd writes has less.
+const USUAL_SIZE: usize = 32 << 10;
 
 /// A bundle directory and the spec that was read from it.
 #[derive(Clone, Debug)]
@@ -67,7 +69,7 @@ fn config_path(dir: &Path) -> PathBuf {
 
 fn read(path: &Path) -> Result<Vec<u8>> {
     let read = || {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(USUAL_SIZE);
         File::open(path)?.take(LIMIT + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > LIMIT {
             return Err(io::Error::other(format!("larger than {LIMIT} bytes")));

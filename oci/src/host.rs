@@ -5,31 +5,41 @@
 //! at the prefix, and `..` never leaves it. Paths handed in and out are those of the tree itself,
 //! absolute and without the prefix.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The kernel's own limit on links in one resolution (`MAXSYMLINKS`).
 const MAX_LINKS: usize = 40;
 
+/// The files of procfs, sysfs and configuration that are read whole have less.
+const USUAL_SIZE: usize = 4096;
+
 /// A file tree below a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Directories on the way to files are resolved once in the life of a value, which is that of one
+/// decision: a decision looks at a few directories hundreds of times.
+#[derive(Clone, Debug)]
 pub struct Host {
     prefix: PathBuf,
+    /// Links resolved, by the path that was asked for.
+    directories: Arc<Mutex<HashMap<OsString, PathBuf>>>,
 }
 
 impl Host {
     /// The tree below `prefix`.
     pub fn new(prefix: impl Into<PathBuf>) -> Self {
-        Self { prefix: prefix.into() }
+        Self { prefix: prefix.into(), directories: Arc::default() }
     }
 
     /// The tree below `root`, a directory of this tree, as a driver root is: absolute links in it
     /// resolve below it. It may itself be reached by links.
     pub fn below(&self, root: &Path) -> Self {
         let resolved = self.resolve(root);
-        Self { prefix: self.join(resolved.as_deref().unwrap_or(root)) }
+        Self::new(self.join(resolved.as_deref().unwrap_or(root)))
     }
 
     /// The directory on this machine at which the tree begins.
@@ -39,9 +49,7 @@ impl Host {
 
     /// Where `path` of the tree lies on this machine; no link is followed.
     pub fn join(&self, path: &Path) -> PathBuf {
-        let mut joined = self.prefix.clone();
-        joined.extend(path.components().filter(|c| matches!(c, Component::Normal(_))));
-        joined
+        below(&self.prefix, path)
     }
 
     /// Follows every link of `path` inside the tree.
@@ -49,36 +57,37 @@ impl Host {
     /// # Errors
     /// `NotFound` if a component is missing, `FilesystemLoop` (as `Other`) after 40 links.
     pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        self.resolve_in(Path::new("/"), path)
+        self.follow(path, 0)
     }
 
-    /// As [`Self::resolve`], for `path` below `dir`, which is resolved already.
-    pub fn resolve_in(&self, dir: &Path, path: &Path) -> io::Result<PathBuf> {
-        let mut todo: Vec<OsString> = components_reversed(path);
-        let mut done = dir.to_owned();
-        let mut links = 0;
-        while let Some(name) = todo.pop() {
-            if name == ".." {
-                done.pop();
-                continue;
-            }
-            let candidate = done.join(&name);
-            let real = self.join(&candidate);
-            if !fs::symlink_metadata(&real)?.file_type().is_symlink() {
-                done = candidate;
-                continue;
-            }
-            links += 1;
-            if links > MAX_LINKS {
-                return Err(io::Error::other(format!("too many links at {}", path.display())));
-            }
-            let target = fs::read_link(&real)?;
-            if target.is_absolute() {
-                done = PathBuf::from("/");
-            }
-            todo.extend(components_reversed(&target));
+    /// After `links` links that led here.
+    fn follow(&self, path: &Path, links: usize) -> io::Result<PathBuf> {
+        let Some(parent) = path.parent() else { return Ok(PathBuf::from("/")) };
+        let mut done = self.directory(parent, links)?;
+        let Some(name) = path.file_name() else {
+            // `..` is where the directory before it really lies.
+            done.pop();
+            return Ok(done);
+        };
+        let real = self.join(&done.join(name));
+        if !fs::symlink_metadata(&real)?.is_symlink() {
+            done.push(name);
+            return Ok(done);
         }
-        Ok(done)
+        if links == MAX_LINKS {
+            return Err(io::Error::other(format!("too many links at {}", path.display())));
+        }
+        self.follow(&done.join(fs::read_link(&real)?), links + 1)
+    }
+
+    fn directory(&self, path: &Path, links: usize) -> io::Result<PathBuf> {
+        let known = || self.directories.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(resolved) = known().get(path.as_os_str()) {
+            return Ok(resolved.clone());
+        }
+        let resolved = self.follow(path, links)?;
+        known().insert(path.into(), resolved.clone());
+        Ok(resolved)
     }
 
     /// What `path` is, links followed.
@@ -111,7 +120,7 @@ impl Host {
     /// # Errors
     /// `InvalidData` if it has more than `limit` bytes.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(USUAL_SIZE);
         self.open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit {
             let what = format!("{} is larger than {limit} bytes", path.display());
@@ -138,18 +147,17 @@ impl Host {
 
     fn resolve_parent(&self, path: &Path) -> io::Result<PathBuf> {
         match (path.parent(), path.file_name()) {
-            (Some(parent), Some(name)) => Ok(self.resolve(parent)?.join(name)),
+            (Some(parent), Some(name)) => Ok(self.directory(parent, 0)?.join(name)),
             _ => self.resolve(path),
         }
     }
 }
 
-fn components_reversed(path: &Path) -> Vec<OsString> {
-    path.components()
-        .rev()
-        .filter(|c| matches!(c, Component::Normal(_) | Component::ParentDir))
-        .map(|c| c.as_os_str().to_owned())
-        .collect()
+/// `path` below `root`; no link is followed, and no `..` counts.
+pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
+    let mut joined = root.to_owned();
+    joined.extend(path.components().filter(|c| matches!(c, Component::Normal(_))));
+    joined
 }
 
 #[cfg(test)]
@@ -192,11 +200,30 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_a_link_is_below_its_target() {
+        let (dir, host) = tree();
+        fs::create_dir(dir.path().join("etc")).unwrap();
+        fs::write(dir.path().join("usr/y"), "y").unwrap();
+        symlink("../usr/lib", dir.path().join("etc/lib")).unwrap();
+        symlink("/etc/lib/x", dir.path().join("usr/lib/z")).unwrap();
+        // Twice: the second time the directories are known.
+        for _ in 0..2 {
+            assert_eq!(host.resolve(Path::new("/etc/lib/../y")).unwrap(), Path::new("/usr/y"));
+            assert_eq!(host.resolve(Path::new("etc/lib/z")).unwrap(), Path::new("/usr/lib/x"));
+            assert!(!host.exists(Path::new("/etc/lib/none/x")));
+        }
+    }
+
+    #[test]
     fn a_loop_of_links_ends() {
         let (dir, host) = tree();
         symlink("b", dir.path().join("a")).unwrap();
         symlink("a", dir.path().join("b")).unwrap();
-        assert!(host.resolve(Path::new("/a")).unwrap_err().to_string().contains("too many links"));
+        symlink("c/d", dir.path().join("c")).unwrap();
+        for path in ["/a", "/a/x", "/c"] {
+            let error = host.resolve(Path::new(path)).unwrap_err();
+            assert!(error.to_string().contains("too many links"), "{error}");
+        }
     }
 
     #[test]

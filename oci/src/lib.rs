@@ -47,7 +47,7 @@ pub use handler::Handler;
 pub use host::Host;
 pub use image::{Image, Libc};
 pub use plan::{
-    Fixups, GeneratedFile, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, needs, plan,
+    Fixups, GeneratedFile, Inquiry, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, plan,
 };
 pub use report::Report;
 pub use request::Request;

@@ -2,6 +2,7 @@
 
 mod files;
 mod gpus;
+mod inquiry;
 mod nodes;
 mod vendor;
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use self::files::Files;
+pub use self::inquiry::{Inquiry, Need};
 use self::nodes::Nodes;
 use crate::capability::Granted;
 use crate::elf::{Class, Machine};
@@ -18,24 +20,14 @@ use crate::report::{DriverFound, Item, ItemKind};
 use crate::request::{Selection, Selector, VISIBLE_DEVICES};
 use crate::requirement::Facts;
 use crate::{
-    Capabilities, Code, Config, ControlNode, Driver, Edits, Error, Gpu, Handler, Host, Image,
-    Inventory, NoDriver, Report, Request, Result, Spec, policy, requirement, trust,
+    Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, Inventory, NoDriver, Report,
+    Request, Result, Spec, policy, requirement, trust,
 };
 
 /// Where the driver's libraries are: NVIDIA's own programs in the container look there.
 const LIBCUDA_DIR: &str = "NVIDIA_CTK_LIBCUDA_DIR";
 /// Says that no GPU was meant to be there.
 const EMPTY_DEVICE: &str = "NVCT_EMPTY_DEVICE";
-
-/// What must be true of the host before [`plan`] can answer; `nvidia-hook` sees to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// A kernel module that is not loaded (`load-kmods`), such as `nvidia-uvm` after boot.
-    Module(String),
-    /// A GPU that was never opened since the driver was loaded, so that its UUID is not known
-    /// yet: its node is opened once.
-    Wake { minor: u32, major: u32 },
-}
 
 /// What becomes of the container.
 #[derive(Clone, Debug)]
@@ -107,39 +99,6 @@ pub struct MissingNode {
     pub gid: u32,
 }
 
-/// What the host must do first, in this order; empty once it is done.
-///
-/// # Errors
-/// As [`plan`], where the request or the kernel driver cannot be read.
-pub fn needs(host: &Host, config: &Config, handler: Handler, spec: &Spec) -> Result<Vec<Need>> {
-    let Some(request) = policy::judge(spec, config)?.request else { return Ok(Vec::new()) };
-    let inventory = Inventory::read(host, config)?;
-    if inventory.driver_version.is_none() {
-        return Ok(Vec::new());
-    }
-    let granted = Granted::of(&request, config, handler)?;
-    Ok(needs_of(&request, granted.capabilities, config, &inventory))
-}
-
-fn needs_of(
-    request: &Request,
-    capabilities: Capabilities,
-    config: &Config,
-    inventory: &Inventory,
-) -> Vec<Need> {
-    let mut needs = Vec::new();
-    let compute = capabilities.meets(Capabilities::COMPUTE);
-    let uvm = |control: &&ControlNode| control.name == "nvidia-uvm" && control.loaded;
-    if compute && config.load_kmods && !inventory.control.iter().any(|control| uvm(&control)) {
-        needs.push(Need::Module("nvidia-uvm".to_owned()));
-    }
-    if gpus::needs_uuids(request, inventory) {
-        let asleep = inventory.gpus.iter().filter(|gpu| gpu.uuid.is_none());
-        needs.extend(asleep.map(|gpu| Need::Wake { minor: gpu.minor, major: gpu.node.major }));
-    }
-    needs
-}
-
 /// Decides. Reads the host, changes nothing.
 ///
 /// # Errors
@@ -150,47 +109,74 @@ pub fn plan(
     handler: Handler,
     image: &Image,
     spec: &Spec,
-) -> Result<Outcome, Error> {
-    let mut report = Report { handler: handler.name().to_owned(), ..Report::default() };
+) -> Result<Outcome> {
     let judgement = policy::judge(spec, config)?;
-    report.warnings = judgement.warnings;
-    let Some(request) = judgement.request else { return Ok(Outcome::Untouched(Box::new(report))) };
-    report.request = Some(request.source.to_string());
-    let inventory = Inventory::read(host, config)?;
-    let Some(kernel_driver) = inventory.driver_version.as_deref() else {
-        if config.no_driver == NoDriver::Start && !inventory.on_pci {
-            report.warnings.push("no driver and no GPU on this node: started without".to_owned());
-            return Ok(Outcome::Untouched(Box::new(report)));
+    let outcome = match judgement.request {
+        Some(request) => {
+            Inquiry::read(host, config, request)?.plan(host, config, handler, image, spec)?
         }
-        let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
-        return Err(Error::new(Code::NoKernelDriver, what));
+        None => Outcome::Untouched(Box::new(Report::of(handler))),
     };
-    check_names(&request, spec, config)?;
-    let gpus = gpus::select(&request, &inventory, handler)?;
-    let granted = Granted::of(&request, config, handler)?;
-    let device_id = |gpu: &Gpu| gpu.device_id(host);
-    let facts = Facts::of(kernel_driver, &gpus, device_id);
-    let findings = requirement::check(&request.requirements, config.requirements(handler), &facts)?;
-    report.requirements = findings.met;
-    report.warnings.extend(findings.warnings);
-    report.warnings.extend(unanswered(&request));
-    let driver = Driver::discover(host, config, Some(kernel_driver))?;
-    check_roots(host, &driver, &inventory, &gpus)?;
-    report.driver =
-        Some(DriverFound { version: driver.version.clone(), root: driver.root.clone() });
-    report.capabilities = Some(granted.capabilities.to_string());
-    report.warnings.extend(granted.warnings.iter().cloned());
-    let decision = Decision {
-        host,
-        config,
-        handler,
-        image,
-        spec,
-        request: &request,
-        granted: &granted,
-        inventory: &inventory,
-    };
-    Ok(Outcome::Edited(Box::new(decision.make(&gpus, &driver, report)?)))
+    Ok(outcome.after(judgement.warnings))
+}
+
+impl Inquiry {
+    /// Decides, as [`plan`] does, on what was read.
+    ///
+    /// # Errors
+    /// Those of [`plan`].
+    pub fn plan(
+        &self,
+        host: &Host,
+        config: &Config,
+        handler: Handler,
+        image: &Image,
+        spec: &Spec,
+    ) -> Result<Outcome> {
+        let Self { request, inventory } = self;
+        let mut report = Report::of(handler);
+        report.request = Some(request.source.to_string());
+        let Some(kernel_driver) = inventory.driver_version.as_deref() else {
+            if config.no_driver == NoDriver::Start && !inventory.on_pci {
+                let warning = "no driver and no GPU on this node: started without";
+                report.warnings.push(warning.to_owned());
+                return Ok(Outcome::Untouched(Box::new(report)));
+            }
+            let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
+            return Err(Error::new(Code::NoKernelDriver, what));
+        };
+        check_names(request, spec, config)?;
+        let gpus = gpus::select(request, inventory, handler)?;
+        let granted = Granted::of(request, config, handler)?;
+        let device_id = |gpu: &Gpu| gpu.device_id(host);
+        let facts = Facts::of(kernel_driver, &gpus, device_id);
+        let findings =
+            requirement::check(&request.requirements, config.requirements(handler), &facts)?;
+        report.requirements = findings.met;
+        report.warnings.extend(findings.warnings);
+        report.warnings.extend(unanswered(request));
+        let driver = Driver::discover(host, config, Some(kernel_driver))?;
+        check_roots(host, &driver, inventory, &gpus)?;
+        report.driver =
+            Some(DriverFound { version: driver.version.clone(), root: driver.root.clone() });
+        report.capabilities = Some(granted.capabilities.to_string());
+        report.warnings.extend(granted.warnings.iter().cloned());
+        let granted = &granted;
+        let decision = Decision { host, config, handler, image, spec, request, granted, inventory };
+        Ok(Outcome::Edited(Box::new(decision.make(&gpus, &driver, report)?)))
+    }
+}
+
+impl Outcome {
+    /// With warnings of what was before it.
+    fn after(mut self, warnings: Vec<String>) -> Self {
+        let report = match &mut self {
+            Self::Untouched(report) => report,
+            Self::Edited(plan) => &mut plan.report,
+        };
+        report.warnings.splice(0..0, warnings);
+        self
+    }
 }
 
 /// Whether the container may have the kinds of devices that it names.
@@ -308,3 +294,5 @@ fn check_roots(host: &Host, driver: &Driver, inventory: &Inventory, gpus: &[&Gpu
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod widening;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::error;
+use crate::{Handler, error};
 
 /// The decision record. As text it is for a person, as JSON for a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -77,6 +77,11 @@ impl ItemKind {
 }
 
 impl Report {
+    /// A report that says nothing yet.
+    pub fn of(handler: Handler) -> Self {
+        Self { handler: handler.name().to_owned(), ..Self::default() }
+    }
+
     /// The decision in one line, for a log.
     pub fn line(&self) -> String {
         let named = |kind| {

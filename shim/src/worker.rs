@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nvidia_oci::{Code, Error, Result};
@@ -15,13 +16,18 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 mod child;
+#[cfg(test)]
+mod hang;
 mod job;
 
 pub(crate) use child::run;
 pub(crate) use job::{Answer, Job, Mount};
 
+const STACK: usize = 64 << 10;
 /// More than a rootfs of 500 layers and a page of warnings need.
 const ANSWER_LIMIT: u64 = 1 << 20;
+/// How long a killed one may take to end.
+const AFTER_KILL: Duration = Duration::from_millis(500);
 /// Of its last words, what a person reads.
 const WORDS_LIMIT: u64 = 1 << 10;
 
@@ -80,6 +86,11 @@ impl Worker {
         // Not reaped yet, so that the group's number is still its own; what it has started ends
         // with it.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        if !ended_in_time(&child, AFTER_KILL).unwrap_or(false) {
+            // The kernel holds it, as in a file system whose server does not answer.
+            reap_later(child)?;
+            return Ok(None);
+        }
         let status = child.wait()?;
         if !in_time? {
             return Ok(None);
@@ -118,6 +129,15 @@ fn ended_in_time(child: &Child, deadline: Duration) -> io::Result<bool> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// A child that was killed is waited for by a thread of its own, however long it takes.
+fn reap_later(mut child: Child) -> io::Result<()> {
+    let wait = move || match child.wait() {
+        Ok(status) => log::warn!("a worker that was killed has ended at last, {status}"),
+        Err(error) => log::warn!("waiting for a worker that was killed: {error}"),
+    };
+    thread::Builder::new().name("reaper".into()).stack_size(STACK).spawn(wait).map(drop)
 }
 
 fn memory(name: &str) -> io::Result<File> {

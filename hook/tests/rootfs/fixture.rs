@@ -154,7 +154,9 @@ impl Fixture {
         fixups: &Fixups,
         spec: &Spec,
     ) -> Result<Prepared> {
-        Look::open(mounts, &self.bundle(), spec)?.apply(fixups, &self.edits(), spec)
+        let look = Look::open(mounts, &self.bundle(), spec)?;
+        let image = nvidia_hook::facts(look.rootfs())?;
+        look.apply(&image, fixups, &self.edits(), spec)
     }
 }
 

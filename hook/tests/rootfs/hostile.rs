@@ -7,11 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
-use nvidia_hook::Look;
+use nvidia_hook::{Look, Rootfs};
 use nvidia_oci::Code;
+use nvidia_oci::elf::{Class, Machine};
+use nvidia_oci::ldcache::Cache;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use crate::container::{cached, container};
@@ -180,5 +183,75 @@ fn a_mount_of_the_spec_with_an_endless_path() {
         fixture.spec(&serde_json::json!([{"destination": path, "type": "tmpfs"}]).to_string());
     let mounts = [fixture.overlay()];
     let look = Look::open(&mounts, &fixture.bundle(), &spec).unwrap();
-    look.apply(&crate::fixture::fixups(), &fixture.edits(), &spec).unwrap();
+    let image = nvidia_hook::facts(look.rootfs()).unwrap();
+    look.apply(&image, &crate::fixture::fixups(), &fixture.edits(), &spec).unwrap();
+}
+
+#[test]
+fn what_cannot_be_changed_is_no_matter_to_a_layer() {
+    let fixture = Fixture::new();
+    let places = ["1/fs/etc", "1/fs/opt", "2/fs/etc"].map(|place| fixture.path(place));
+    let chattr = |flag: &str| {
+        let status = Command::new("chattr").arg(flag).args(&places).status();
+        assert!(status.unwrap().success());
+    };
+    chattr("+i");
+    let layered = fixture.apply(&[fixture.overlay()]);
+    let direct = fixture.apply(&[fixture.bind("rw")]);
+    chattr("-i");
+    container(&fixture, &layered.unwrap().mounts, |root| {
+        assert!(cached(root, "libcuda.so.1").is_some());
+    });
+    let error = direct.unwrap_err();
+    assert!(error.to_string().contains("/opt/gpu/lib"), "{error}");
+}
+
+#[test]
+fn a_cache_of_endless_directories() {
+    let fixture = Fixture::new();
+    // More entries than are looked at, each in a directory of its own, deep and through links.
+    let mut cache = Cache::default();
+    symlink(".", fixture.path("1/fs/l")).unwrap();
+    let deep = "/l".repeat(30);
+    for number in 0..3000 {
+        let path = format!("{deep}/{number}/l");
+        cache.insert("l", Path::new(&path), Class::Elf64, Machine::X86_64);
+    }
+    fs::write(fixture.path("1/fs/etc/ld.so.cache"), cache.to_bytes().unwrap()).unwrap();
+    let prepared = fixture.apply(&[fixture.bind("rw")]).unwrap();
+    container(&fixture, &prepared.mounts, |root| {
+        assert!(cached(root, "libcuda.so.1").is_some() && cached(root, "l").is_some());
+    });
+}
+
+/// Whatever a loader says of itself, and wherever links lead.
+#[test]
+fn libraries_go_to_directories_that_are_known_beforehand() {
+    let known = ["/usr/lib", "/usr/lib64", "/usr/lib32"].map(Path::new);
+    let fixture = Fixture::new();
+    let image = fixture.path("1/fs");
+    for path in ["usr/lib64/ld-linux-x86-64.so.2", "usr/lib/ld-linux-aarch64.so.1"] {
+        for (class, machine) in [(1, 3), (2, 62), (1, 62), (2, 183), (2, 0xffff), (1, 8)] {
+            for target in ["/", "/proc", "/dev", "lib", "../../..", "/etc"] {
+                let mut loader = vec![0x7f, b'E', b'L', b'F', class, 1, 1, 0];
+                loader.resize(16, 0);
+                loader.extend([3, 0]);
+                loader.extend(u16::to_le_bytes(machine));
+                loader.resize(64, 0);
+                fs::write(image.join(path), loader).unwrap();
+                let links = ["usr/lib/x86_64-linux-gnu", "usr/lib32", "usr/lib/aarch64-linux-gnu"];
+                for link in links.map(|link| image.join(link)) {
+                    // A directory the first time, a link later, or nothing.
+                    let _ = fs::remove_dir_all(&link).or_else(|_| fs::remove_file(&link));
+                    symlink(target, link).unwrap();
+                }
+                let facts = nvidia_hook::facts(&Rootfs::open(&image).unwrap()).unwrap();
+                for directory in [facts.library_dir, facts.library_dir_32].iter().flatten() {
+                    let multiarch = directory.to_str().unwrap().ends_with("-linux-gnu");
+                    let below = directory.parent() == Some(Path::new("/usr/lib"));
+                    assert!(known.contains(&directory.as_path()) || (multiarch && below));
+                }
+            }
+        }
+    }
 }

@@ -288,7 +288,8 @@ fn nothing_to_fix_changes_nothing() {
     let fixture = Fixture::new();
     let spec = fixture.spec("[]");
     let look = Look::open(&[fixture.overlay()], &fixture.bundle(), &spec).unwrap();
-    let prepared = look.apply(&Fixups::default(), &nvidia_oci::Edits::default(), &spec).unwrap();
+    let (image, edits) = (nvidia_oci::Image::default(), nvidia_oci::Edits::default());
+    let prepared = look.apply(&image, &Fixups::default(), &edits, &spec).unwrap();
     assert_eq!(prepared.mounts, [fixture.overlay()]);
     assert!(!fixture.layer().exists());
 }

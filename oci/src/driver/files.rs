@@ -5,9 +5,10 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::slice;
 
-use super::{DriverFile, FileKind, host_name};
+use super::{DriverFile, FileKind};
 use crate::Host;
 use crate::elf::Elf;
+use crate::host::below;
 
 const BINARIES: [&str; 9] = [
     "nvidia-smi",
@@ -51,8 +52,9 @@ impl Place<'_> {
     /// it was found, if the host follows its links to the same file; where an absolute link would
     /// lead out of the driver root, the file itself.
     fn source(&self, path: &Path, resolved: &Path) -> PathBuf {
-        let (named, resolved) = (host_name(self.root, path), host_name(self.root, resolved));
-        let same = self.root == Path::new("/")
+        let (named, resolved) = (below(self.root, path), below(self.root, resolved));
+        let same = named == resolved
+            || self.root == Path::new("/")
             || self.host.resolve(&named).ok() == self.host.resolve(&resolved).ok();
         if same { named } else { resolved }
     }
@@ -75,7 +77,7 @@ impl Place<'_> {
     /// destination is the path in the driver root.
     pub(super) fn first(&self, kind: FileKind, dirs: &[Dir], name: &str) -> Option<DriverFile> {
         dirs.iter().find_map(|dir| {
-            let resolved = self.tree.resolve_in(&dir.resolved, Path::new(name)).ok()?;
+            let resolved = self.tree.resolve(&dir.resolved.join(name)).ok()?;
             let metadata = fs::symlink_metadata(self.tree.join(&resolved)).ok()?;
             let executable = metadata.permissions().mode() & 0o111 != 0;
             if !metadata.is_file() || (kind == FileKind::Binary && !executable) {

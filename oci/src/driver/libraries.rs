@@ -111,7 +111,7 @@ impl Dirs {
             let paths =
                 names.map(PathBuf::from).chain(vdpau.map(|name| Path::new("vdpau").join(name)));
             for name in paths {
-                let Ok(path) = tree.resolve_in(&dir.path, &name) else {
+                let Ok(path) = tree.resolve(&dir.path.join(&name)) else {
                     continue;
                 };
                 if !seen.insert(path.clone()) {
@@ -163,7 +163,7 @@ impl Found<'_> {
     /// Whether the loader of the driver root comes to this file by its SONAME.
     fn is_loaded(&self, tree: &Host) -> bool {
         let soname = self.library.soname.as_deref().unwrap_or_default();
-        tree.resolve_in(&self.dir.path, Path::new(soname)).is_ok_and(|end| end == self.library.path)
+        tree.resolve(&self.dir.path.join(soname)).is_ok_and(|end| end == self.library.path)
     }
 
     fn with_links(self, dirs: &Dirs, version: &str) -> Library {

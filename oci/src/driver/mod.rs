@@ -20,6 +20,7 @@ use serde::Serialize;
 pub(crate) use self::capabilities::{MANDATORY, is_library, of_control_node};
 pub(crate) use self::root::find_root;
 use crate::elf::{Class, Machine};
+use crate::host::below;
 use crate::{Code, Config, Error, Host, Result};
 
 /// A driver found on the host.
@@ -114,19 +115,15 @@ impl Driver {
         files.extend(graphics::data(&place, &library_dirs, &mut left_out));
         files.append(&mut modules);
         for (path, _) in &mut left_out {
-            *path = host_name(&root, path);
+            *path = below(&root, path);
         }
         Ok(Self { root, version, libraries, files, links, left_out })
     }
 
     /// Where a file of the driver root lies, as the host names it.
     pub fn host_path(&self, path: &Path) -> PathBuf {
-        host_name(&self.root, path)
+        below(&self.root, path)
     }
-}
-
-fn host_name(root: &Path, path: &Path) -> PathBuf {
-    Host::new(root).join(path)
 }
 
 /// Whether `text` is a driver version: numbers with points between them, such as `550.163.01`.

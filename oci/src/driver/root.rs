@@ -74,7 +74,7 @@ pub(crate) fn find_root(host: &Host, config: &Config, version: Option<&str>) -> 
 fn holds_version(tree: &Host, version: &str) -> bool {
     let names = LIBRARIES.map(|library| PathBuf::from(format!("{library}{version}")));
     let in_any = |dirs: Vec<PathBuf>| {
-        dirs.iter().any(|dir| names.iter().any(|name| tree.resolve_in(dir, name).is_ok()))
+        dirs.iter().any(|dir| names.iter().any(|name| tree.exists(&dir.join(name))))
     };
     in_any(search_dirs(tree)) || cached_dirs(tree).is_ok_and(in_any)
 }

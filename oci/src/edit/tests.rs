@@ -206,3 +206,57 @@ proptest! {
         }
     }
 }
+
+/// Specs of any shape, with the names of the keys that edits look for.
+fn any_json() -> impl Strategy<Value = Value> {
+    const KEYS: [&str; 17] = [
+        "process",
+        "env",
+        "user",
+        "additionalGids",
+        "linux",
+        "devices",
+        "resources",
+        "mounts",
+        "destination",
+        "path",
+        "hooks",
+        "prestart",
+        "uidMappings",
+        "namespaces",
+        "root",
+        "annotations",
+        "capabilities",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "NVIDIA_VISIBLE_DEVICES(=(all|none|0|,){0,3})?|\\PC{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((prop::sample::select(KEYS.to_vec()), inner), 0..6).prop_map(
+                |fields| fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+            ),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_spec_of_any_shape_is_edited_or_refused(edits in any_edits(), json in any_json()) {
+        let mut spec = Spec::new(json);
+        let _ = crate::Request::of(&spec);
+        let _ = (spec.mounts().count(), spec.user(), spec.in_user_namespace(), spec.root_path());
+        let _ = (spec.uid_mappings(), spec.may_have("CAP_MKNOD"), spec.root_readonly());
+        let _ = crate::request::asks(&spec.to_json(), &crate::ConfigSource::default());
+        if edits.apply(&mut spec).is_ok() {
+            let once = spec.clone();
+            edits.apply(&mut spec).unwrap();
+            prop_assert_eq!(spec, once);
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::NodeNumbers;
 use super::procfs::Params;
+use crate::host::below;
 use crate::{Code, Error, Host, Result};
 
 /// Majors below this are the kernel's own: memory, terminals, disks.
@@ -114,7 +115,7 @@ impl Nodes {
     }
 
     fn host_path(&self, path: &Path) -> PathBuf {
-        Host::new(&self.root).join(path)
+        below(&self.root, path)
     }
 }
 

@@ -70,6 +70,23 @@ mod tests {
     }
 
     proptest! {
+        /// Sorting panics where there is none.
+        #[test]
+        fn a_total_order_of_any_bytes(
+            names in prop::collection::vec(
+                prop::collection::vec(prop::sample::select(b"a09.\x7f\x80\xff2147483648".to_vec()), 0..24),
+                3,
+            ),
+        ) {
+            let order = |a: usize, b: usize| compare(&names[a], &names[b]);
+            for (a, b, c) in [(0, 1, 2), (1, 2, 0), (2, 0, 1), (0, 2, 1), (2, 1, 0), (1, 0, 2)] {
+                prop_assert_eq!(order(a, b), order(b, a).reverse());
+                if order(a, b).is_ge() && order(b, c).is_ge() {
+                    prop_assert!(order(a, c).is_ge());
+                }
+            }
+        }
+
         #[test]
         fn a_total_order(a in "[a1.0-]{0,8}", b in "[a1.0-]{0,8}", c in "[a1.0-]{0,8}") {
             let (a, b, c) = (a.as_bytes(), b.as_bytes(), c.as_bytes());

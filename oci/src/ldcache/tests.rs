@@ -187,7 +187,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_cache_never_panics(
+    fn a_changed_cache_is_refused_or_takes_what_is_added(
         cache in any_cache(),
         changes in prop::collection::vec((0_usize..600, any::<u8>()), 1..12),
     ) {
@@ -197,7 +197,12 @@ proptest! {
                 *byte = value;
             }
         }
-        let _ = Cache::parse(&bytes);
+        if let Ok(mut cache) = Cache::parse(&bytes) {
+            cache.insert("libx.so.1", Path::new("/x"), Class::Elf64, Machine::X86_64);
+            let cache = Cache::parse(&cache.to_bytes().unwrap()).unwrap();
+            let found = cache.find("libx.so.1", Class::Elf64, Machine::X86_64);
+            prop_assert_eq!(found, Some(Path::new("/x")));
+        }
     }
 
     #[test]

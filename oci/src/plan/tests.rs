@@ -104,18 +104,18 @@ fn driver() -> Driver {
 }
 
 /// A case, everything in it changeable.
-struct Case {
+pub(super) struct Case {
     host: Host,
     config: Config,
     handler: Handler,
     image: Image,
-    spec: Value,
+    pub(super) spec: Value,
     inventory: Inventory,
     driver: Driver,
 }
 
 impl Case {
-    fn asking(value: &str) -> Self {
+    pub(super) fn asking(value: &str) -> Self {
         Self {
             host: Host::new("/nonexistent"),
             config: Config::default(),
@@ -130,7 +130,7 @@ impl Case {
         }
     }
 
-    fn plan(&self) -> Result<Plan> {
+    pub(super) fn plan(&self) -> Result<Plan> {
         let spec = Spec::new(self.spec.clone());
         let request = Request::of(&spec).unwrap().unwrap();
         let gpus = gpus::select(&request, &self.inventory, self.handler)?;
@@ -146,6 +146,13 @@ impl Case {
             inventory: &self.inventory,
         };
         decision.make(&gpus, &self.driver, Report::default())
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let request = Request::of(&Spec::new(self.spec.clone())).unwrap().unwrap();
+        Inquiry { request, inventory: self.inventory.clone() }
+            .needs(&self.config, self.handler)
+            .unwrap()
     }
 
     fn refusal(&self) -> (Code, String) {
@@ -224,8 +231,7 @@ fn a_sleeping_gpu_is_woken_only_for_a_uuid_that_is_not_known() {
     let needs = |value: &str| {
         let mut case = Case::asking(value);
         case.inventory.gpus[1].uuid = None;
-        let request = Request::of(&Spec::new(case.spec)).unwrap().unwrap();
-        needs_of(&request, Capabilities::DEFAULT, &case.config, &case.inventory)
+        case.needs()
     };
     assert_eq!(needs("GPU-x"), [Need::Wake { minor: 0, major: 195 }]);
     assert_eq!(needs("all"), []);
@@ -236,11 +242,9 @@ fn a_sleeping_gpu_is_woken_only_for_a_uuid_that_is_not_known() {
 fn a_module_that_is_not_loaded_is_needed_and_else_missed() {
     let mut case = Case::asking("0");
     case.inventory.control.pop();
-    let request = Request::of(&Spec::new(case.spec.clone())).unwrap().unwrap();
-    let needs = needs_of(&request, Capabilities::DEFAULT, &case.config, &case.inventory);
-    assert_eq!(needs, [Need::Module("nvidia-uvm".to_owned())]);
+    assert_eq!(case.needs(), [Need::Module("nvidia-uvm".to_owned())]);
     case.config.load_kmods = false;
-    assert_eq!(needs_of(&request, Capabilities::DEFAULT, &case.config, &case.inventory), []);
+    assert_eq!(case.needs(), []);
     assert_eq!(case.refusal().0, Code::ModuleNotLoaded);
 }
 
@@ -426,7 +430,7 @@ fn who_asks_for_nothing_is_untouched_whatever_the_host() {
     let config = Config::default();
     let outcome = plan(&host, &config, Handler::Nvidia, &Image::default(), &spec);
     assert!(matches!(outcome, Ok(Outcome::Untouched(_))));
-    assert_eq!(needs(&host, &config, Handler::Nvidia, &spec).unwrap(), []);
+    assert_eq!(policy::judge(&spec, &config).unwrap().request, None);
 }
 
 #[test]

@@ -8,6 +8,11 @@ use containerd_shim_protos::ttrpc::proto::{Response, Status};
 
 use super::{Frame, MAX_PAYLOAD, RESPONSE};
 
+/// As much of a message as is sent, in characters: its start, and its end, where the way out is.
+/// containerd hands it on in a gRPC header, where clients take 16 KiB in all.
+const START: usize = 3000;
+const END: usize = 500;
+
 /// Why a request is not carried out.
 ///
 /// Never with `UNIMPLEMENTED`, which makes containerd 2.x take us for an older API and ask again,
@@ -52,16 +57,34 @@ impl Refusal {
 
     /// The answer on the wire.
     pub(crate) fn frame(&self, stream: u32) -> io::Result<Frame> {
-        let status =
-            Status { code: self.code.into(), message: self.message.clone(), ..Status::default() };
+        let message = shortened(&self.message);
+        let status = Status { code: self.code.into(), message, ..Status::default() };
         let response = Response { status: MessageField::some(status), ..Response::default() };
         Frame::new(RESPONSE, stream, 0, &response.write_to_bytes()?)
     }
 }
 
+fn shortened(message: &str) -> String {
+    let length = message.chars().count();
+    if length <= START + END {
+        return message.to_owned();
+    }
+    let (start, end) = (message.chars().take(START), message.chars().skip(length - END));
+    start.chain(['…']).chain(end).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_of_any_length_is_an_answer() {
+        let error = Refusal::refused(format!("start {} way out", "é".repeat(8 << 20)));
+        let frame = error.frame(1).unwrap();
+        assert!(frame.payload().len() < 8 << 10);
+        let message = Response::parse_from_bytes(frame.payload()).unwrap().status.message.clone();
+        assert!(message.starts_with("start é") && message.ends_with("é way out"), "{message}");
+    }
 
     #[test]
     fn a_refusal_is_a_response_with_a_status() {

@@ -33,12 +33,13 @@ impl Request {
     /// The bytes are no protobuf message.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let mut request = Self::default();
-        // As in every protobuf message, the last of several wins.
-        each_field(bytes, |field| match field.number {
-            SERVICE => request.service = field.value,
-            METHOD => request.method = field.value,
-            PAYLOAD => request.payload = field.value,
-            TIMEOUT_NANO => request.timeout_nano = field.varint.cast_signed(),
+        // As in every protobuf message, the last of several wins, and a field with a value of
+        // another type is another field.
+        each_field(bytes, |field| match (field.number, field.value) {
+            (SERVICE, Value::Bytes(at)) => request.service = at,
+            (METHOD, Value::Bytes(at)) => request.method = at,
+            (PAYLOAD, Value::Bytes(at)) => request.payload = at,
+            (TIMEOUT_NANO, Value::Varint(nanos)) => request.timeout_nano = nanos.cast_signed(),
             _ => {}
         })?;
         Ok(request)
@@ -90,8 +91,11 @@ impl Request {
     ) -> Result<Vec<u8>, Error> {
         let mut rewritten = Vec::with_capacity(bytes.len() + payload.len());
         each_field(bytes, |field| {
-            let replaced =
-                field.number == PAYLOAD || (field.number == TIMEOUT_NANO && timeout.is_some());
+            let replaced = match field.value {
+                Value::Bytes(_) => field.number == PAYLOAD,
+                Value::Varint(_) => field.number == TIMEOUT_NANO && timeout.is_some(),
+                Value::Other => false,
+            };
             if !replaced {
                 rewritten.extend_from_slice(part(bytes, &field.whole));
             }
@@ -113,12 +117,18 @@ fn part<'a>(bytes: &'a [u8], range: &Range<usize>) -> &'a [u8] {
     bytes.get(range.clone()).unwrap_or_default()
 }
 
-/// A field of a message: where it lies with its tag, and where or what its value is.
+/// A field of a message: where it lies with its tag, and its value.
 struct Field {
     number: u32,
     whole: Range<usize>,
-    value: Range<usize>,
-    varint: u64,
+    value: Value,
+}
+
+enum Value {
+    /// Where they are.
+    Bytes(Range<usize>),
+    Varint(u64),
+    Other,
 }
 
 fn each_field(bytes: &[u8], mut visit: impl FnMut(Field)) -> Result<(), Error> {
@@ -128,18 +138,20 @@ fn each_field(bytes: &[u8], mut visit: impl FnMut(Field)) -> Result<(), Error> {
         let Some(tag) = input.read_raw_tag_or_eof()? else { return Ok(()) };
         let wire_type = WireType::new(tag & 7)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unknown wire type"))?;
-        let (mut value, mut varint) = (0..0, 0);
-        match wire_type {
+        let value = match wire_type {
             WireType::LengthDelimited => {
                 let length = input.read_raw_varint32()?;
                 let from = position(&input)?;
                 input.skip_raw_bytes(length)?;
-                value = from..position(&input)?;
+                Value::Bytes(from..position(&input)?)
             }
-            WireType::Varint => varint = input.read_raw_varint64()?,
-            other => input.skip_field(other)?,
-        }
-        visit(Field { number: tag >> 3, whole: start..position(&input)?, value, varint });
+            WireType::Varint => Value::Varint(input.read_raw_varint64()?),
+            other => {
+                input.skip_field(other)?;
+                Value::Other
+            }
+        };
+        visit(Field { number: tag >> 3, whole: start..position(&input)?, value });
     }
 }
 
@@ -190,6 +202,25 @@ mod tests {
         let before = other.clone();
         Request::parse(&other).unwrap().rename_task(&mut other);
         assert_eq!(other, before);
+    }
+
+    #[test]
+    fn a_field_of_another_type_is_another_field() {
+        let mut bytes = typed("containerd.task.v2.Task", b"xyz", 5).write_to_bytes().unwrap();
+        // Service, method and payload as numbers, the timeout as bytes.
+        bytes.extend([1 << 3, 0, 2 << 3, 0, 3 << 3, 0, 4 << 3 | 2, 0]);
+        let request = Request::parse(&bytes).unwrap();
+        assert!(request.is_create(&bytes));
+        assert_eq!(request.payload(&bytes), b"xyz");
+        assert_eq!(request.timeout(), Some(Duration::from_nanos(5)));
+    }
+
+    #[test]
+    fn nested_groups_are_an_error() {
+        let groups = vec![1 << 3 | 3; 4 << 20];
+        let parse = || assert!(Request::parse(&groups).is_err());
+        let small = std::thread::Builder::new().stack_size(128 << 10);
+        std::thread::scope(|scope| small.spawn_scoped(scope, parse).unwrap().join().unwrap());
     }
 
     #[test]

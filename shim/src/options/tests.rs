@@ -1,3 +1,5 @@
+use proptest::prelude::{any as arbitrary, prop, prop_assert, proptest};
+
 use super::*;
 
 const SYSTEMD: Option<&str> = Some("kubepods-burstable.slice:cri-containerd:abc");
@@ -163,4 +165,38 @@ fn the_cgroups_path_is_read_of_a_spec() {
     assert_eq!(cgroups_path(spec).as_deref(), Some("a.slice:b:c"));
     assert_eq!(cgroups_path(b"{}"), None);
     assert_eq!(cgroups_path(b"{"), None);
+}
+
+proptest! {
+    #[test]
+    fn options_of_any_kind_are_translated(
+        name in prop::sample::select(vec![RUNC, RUNTIME, LINUX_RUNC, "other", ""]),
+        value in prop::collection::vec(arbitrary::<u8>(), 0..120),
+        body in "([a-zA-Z\\[\\]=\"'{}., \n0-9-]{0,60}|(BinaryName|Root|IoUid|host-root|no-driver) ?= ?(1|'/x'|true|\\[)\n){0,3}",
+        cgroups in prop::option::of("\\PC{0,12}"),
+    ) {
+        let with_body = [vec![3 << 3 | 2, u8::try_from(body.len()).unwrap()], body.clone().into_bytes()].concat();
+        for value in [value, with_body] {
+            let translation = translate(Some(&any(name, value)), cgroups.as_deref());
+            prop_assert!(![RUNTIME, LINUX_RUNC].contains(&name) || translation.inner.is_some());
+        }
+    }
+
+    #[test]
+    fn a_spec_of_any_bytes_has_a_path_of_cgroups_or_none(bytes in prop::collection::vec(arbitrary::<u8>(), 0..60)) {
+        let _ = cgroups_path(&bytes);
+    }
+}
+
+#[test]
+fn nested_options_are_an_error_not_the_end_of_the_stack() {
+    for nested in
+        ["a = ".to_owned() + &"[".repeat(1 << 20), "[a.".to_owned() + &"b.".repeat(1 << 18)]
+    {
+        let translated = std::thread::Builder::new()
+            .stack_size(1 << 20)
+            .spawn(move || table::of_text(&nested).broken.is_some())
+            .unwrap();
+        assert!(translated.join().unwrap());
+    }
 }

@@ -75,6 +75,38 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn bytes_that_are_no_frames_end_their_own_connection_only(
+        bytes in prop::collection::vec(any::<u8>(), 0..500),
+        message in prop::collection::vec(any::<u8>(), 0..100),
+        // Up to a promise of 4 GiB that nobody keeps.
+        length in any::<u32>(),
+    ) {
+        let scene = Scene::new(NO_WORKER);
+        let header = Header { length, stream: 1, kind: REQUEST, flags: 0 };
+        for wire in [
+            bytes.clone(),
+            [&header.to_bytes()[..], &bytes].concat(),
+            Frame::new(REQUEST, 0, 0, &bytes).unwrap().bytes().to_vec(),
+            [request(1, V3, "Create", &message).bytes(), &bytes].concat(),
+        ] {
+            let mut client = scene.connect();
+            let inner = scene.accept();
+            client.stream.write_all(&wire).unwrap();
+            client.stream.shutdown(Shutdown::Both).unwrap();
+            let (mut inner, mut rest) = (inner.stream, Vec::new());
+            // To the end of the connection.
+            inner.read_to_end(&mut rest).unwrap();
+        }
+        let (mut client, mut inner) = (scene.connect(), scene.accept());
+        let sent = request(1, V3, "State", b"x");
+        client.write(&sent);
+        prop_assert_eq!(inner.read().unwrap(), sent);
+    }
+}
+
 #[test]
 fn answers_come_in_any_order() {
     let scene = Scene::new(NO_WORKER);

@@ -8,7 +8,9 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nvidia_hook::{Look, RootfsMount};
-use nvidia_oci::{Bundle, Code, Config, ConfigSource, Error, Handler, Host, Outcome, Result};
+use nvidia_oci::{
+    Bundle, Code, Config, ConfigSource, Error, Handler, Host, Inquiry, Outcome, Result, policy,
+};
 
 use super::job::{Answer, Job};
 use crate::program::Program;
@@ -58,13 +60,19 @@ fn carry_out(job: &Job) -> Result<Answer> {
     let (config, mut warnings) = Config::load(&source(job))?;
     let host = Host::new(&config.host_root);
     let bundle = Bundle::open(&job.bundle)?;
-    for need in nvidia_oci::needs(&host, &config, handler, bundle.spec())? {
-        nvidia_hook::host::satisfy(&host, &need)?;
+    let judgement = policy::judge(bundle.spec(), &config)?;
+    warnings.extend(judgement.warnings);
+    let Some(request) = judgement.request else { return Ok(Answer::Untouched { warnings }) };
+    let mut inquiry = Inquiry::read(&host, &config, request)?;
+    let needs = inquiry.needs(&config, handler)?;
+    if !needs.is_empty() {
+        needs.iter().try_for_each(|need| nvidia_hook::host::satisfy(&host, need))?;
+        inquiry.read_again(&host, &config)?;
     }
     let mounts: Vec<RootfsMount> = job.rootfs.iter().cloned().map(Into::into).collect();
     let look = Look::open(&mounts, &job.bundle, bundle.spec())?;
     let image = nvidia_hook::facts(look.rootfs())?;
-    let plan = match nvidia_oci::plan(&host, &config, handler, &image, bundle.spec())? {
+    let plan = match inquiry.plan(&host, &config, handler, &image, bundle.spec())? {
         Outcome::Untouched(report) => {
             warnings.extend(report.warnings);
             return Ok(Answer::Untouched { warnings });
@@ -77,7 +85,7 @@ fn carry_out(job: &Job) -> Result<Answer> {
     let edits = plan.edits.clone().on(&host);
     let mut edited = bundle.spec().clone();
     edits.apply(&mut edited)?;
-    let prepared = look.apply(&plan.fixups, &edits, &edited)?;
+    let prepared = look.apply(&image, &plan.fixups, &edits, &edited)?;
     warnings.extend(prepared.warnings);
     let rootfs = prepared.mounts.into_iter().map(Into::into).collect();
     let summary = plan.report.line();

@@ -4,8 +4,6 @@
 #![allow(clippy::print_stdout)]
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
@@ -33,9 +31,12 @@ fn main() {
         title(&format!("containerd {major}.{minor}"));
         runs(&containerd, &node);
         calls(&containerd);
-        let stock = Lives::measure(&containerd, STOCK, None);
-        let nothing = Lives::measure(&containerd, OURS, None);
-        let gpus = Lives::measure(&containerd, OURS, Some(&node));
+        let [mut stock, mut nothing, mut gpus] = <[Lives; 3]>::default();
+        for _ in 0..ROUNDS {
+            stock.round(&containerd, STOCK, None);
+            nothing.round(&containerd, OURS, None);
+            gpus.round(&containerd, OURS, Some(&node));
+        }
         for (name, lives) in [("stock", &stock), ("asks for nothing", &nothing), ("8 GPUs", &gpus)]
         {
             line(&format!("shim start, {name}"), &lives.start, Some(&stock.start));
@@ -114,22 +115,28 @@ struct Lives {
 }
 
 impl Lives {
-    fn measure(containerd: &Containerd, runtime: &str, node: Option<&Node>) -> Self {
+    /// A container that starts, and is killed and removed.
+    fn round(&mut self, containerd: &Containerd, runtime: &str, node: Option<&Node>) {
+        let mut run = containerd.container(&GLIBC, "bench").runtime(runtime);
+        if let Some(node) = node {
+            run = run.on(node).gpus("all");
+        }
+        let events = Events::watch();
+        run.detach(&SLEEP);
+        let relay = containerd.processes("containerd-shim-nvidia-v2").first().copied();
+        let inner = containerd.processes("containerd-shim-runc-v2").first().copied();
+        containerd.remove("bench");
+        containerd.assert_clean();
+        self.add(&events.below(containerd.pid()), containerd.pid(), relay, inner);
+    }
+
+    /// The workers of containers with 8 GPUs.
+    fn workers(containerd: &Containerd, node: &Node) -> Vec<Duration> {
         let mut lives = Self::default();
         for _ in 0..ROUNDS {
-            let mut run = containerd.container(&GLIBC, "bench").runtime(runtime);
-            if let Some(node) = node {
-                run = run.on(node).gpus("all");
-            }
-            let events = Events::watch();
-            run.detach(&SLEEP);
-            let relay = containerd.processes("containerd-shim-nvidia-v2").first().copied();
-            let inner = containerd.processes("containerd-shim-runc-v2").first().copied();
-            containerd.remove("bench");
-            containerd.assert_clean();
-            lives.add(&events.below(containerd.pid()), containerd.pid(), relay, inner);
+            lives.round(containerd, OURS, Some(node));
         }
-        lives
+        lives.workers
     }
 
     fn add(&mut self, begun: &[Begun], daemon: i32, relay: Option<i32>, inner: Option<i32>) {
@@ -182,28 +189,28 @@ fn with_many_mounts(node: &Node) {
             mount(Some("tmpfs"), &place, Some("tmpfs"), MsFlags::empty(), none).expect("mount");
         }
     });
-    let lives = Lives::measure(&containerd, OURS, Some(node));
-    line(&format!("8 GPUs, {MOUNTS} mounts on the node"), &lives.workers, None);
+    let times = Lives::workers(&containerd, node);
+    line(&format!("8 GPUs, {MOUNTS} mounts on the node"), &times, None);
 }
 
 /// Debian's driver, if `make test-drivers` has brought it.
 fn with_a_real_driver() {
     const VERSION: &str = "550";
-    let tree = tests::scratch().with_file_name("drivers").join(VERSION);
+    let tree = tests::scratch().with_file_name("drivers").join(VERSION).join("root");
     if !tree.is_dir() {
         println!("  Debian's driver {VERSION} is not here; make test-drivers brings it");
         return;
     }
     let node = Node::new(8);
     node.configure("", "driver-root = '/real-driver'");
-    copy(&tree, &node.root().join("real-driver"));
+    let root = node.root().join("real-driver");
+    fs::create_dir(&root).expect("mkdir");
     let containerd = Containerd::start(Release::Installed);
     containerd.import(&GLIBC);
-    let lives = Lives::measure(&containerd, OURS, Some(&node));
-    line(&format!("8 GPUs, Debian's driver {VERSION}"), &lives.workers, None);
-}
-
-fn copy(from: &Path, to: &Path) {
-    let status = Command::new("cp").args(["-a", "-T"]).args([from, to]).status().expect("cp");
-    assert!(status.success(), "cp: {status}");
+    let none: Option<&str> = None;
+    containerd.settled(|| {
+        mount(Some(&tree), &root, none, MsFlags::MS_BIND, none).expect("mount");
+    });
+    let times = Lives::workers(&containerd, &node);
+    line(&format!("8 GPUs, Debian's driver {VERSION}"), &times, None);
 }

@@ -25,13 +25,14 @@ on_each_containerd!(
 const CANARY: &str = "/run/containerd/canary";
 
 /// From anywhere in an image, more than enough steps up, then to the canary.
-const UPWARDS: &str = "../../../../../../../../../../../../../../../../run/containerd/canary";
+pub(super) const UPWARDS: &str =
+    "../../../../../../../../../../../../../../../../run/containerd/canary";
 
-fn glibc(root: &Path) {
+pub(super) fn glibc(root: &Path) {
     GLIBC.unpack(root);
 }
 
-fn replace(root: &Path, path: &str, target: &str) {
+pub(super) fn replace(root: &Path, path: &str, target: &str) {
     let link = root.join(path);
     match fs::symlink_metadata(&link) {
         Ok(data) if data.is_dir() => fs::remove_dir_all(&link).expect("remove"),
@@ -41,7 +42,7 @@ fn replace(root: &Path, path: &str, target: &str) {
     symlink(target, link).expect("a link");
 }
 
-const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+pub(super) const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// Links at every path that is written for a GPU container, absolute and relative, at the file
 /// and at each of its parents that an image can do without.
@@ -94,7 +95,7 @@ const FIFO: Image = Image::hostile(
 );
 
 /// Type, mode, owner, times and content of everything below a directory.
-fn portrait(dir: &Path) -> BTreeMap<PathBuf, (u32, u32, i64, i64, Vec<u8>)> {
+pub(super) fn portrait(dir: &Path) -> BTreeMap<PathBuf, (u32, u32, i64, i64, Vec<u8>)> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(dir).expect("a directory").flatten() {
         let data = entry.metadata().expect("metadata");
@@ -110,7 +111,7 @@ fn portrait(dir: &Path) -> BTreeMap<PathBuf, (u32, u32, i64, i64, Vec<u8>)> {
 }
 
 /// Makes the canary, lets `attack` happen, and asserts that nothing of it has changed.
-fn unharmed(containerd: &Containerd, attack: impl FnOnce()) {
+pub(super) fn unharmed(containerd: &Containerd, attack: impl FnOnce()) {
     containerd.inside(|| {
         for dir in ["x86_64-linux-gnu", "etc", "lib"] {
             fs::create_dir_all(Path::new(CANARY).join(dir)).expect("canary");
@@ -157,7 +158,7 @@ fn fifo_in_place_of_the_cache(release: Release) {
 
 /// Either is right, as long as a refusal is one of ours or of runc, and not of a deadline.
 #[track_caller]
-fn refused_or_run(containerd: &Containerd, output: &tests::Output) {
+pub(super) fn refused_or_run(containerd: &Containerd, output: &tests::Output) {
     if !output.success() {
         let words = &output.stderr;
         assert!(!words.contains("NVS-402") && !words.contains("NVS-403"), "{words}");

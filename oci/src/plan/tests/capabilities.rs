@@ -142,14 +142,13 @@ fn a_module_is_needed_for_what_computes_only() {
     };
     assert_eq!(without_uvm("utility,graphics"), None);
     assert_eq!(without_uvm("video"), Some(Code::ModuleNotLoaded));
-    let needs = |capabilities| {
-        let mut case = Case::asking("0");
-        case.inventory.control.pop();
-        let request = Request::of(&Spec::new(case.spec)).unwrap().unwrap();
-        needs_of(&request, capabilities, &case.config, &case.inventory)
+    let needs = |capabilities: &str| {
+        let mut case = asking_for(capabilities);
+        case.inventory.control.retain(|control| !control.name.starts_with("nvidia-uvm"));
+        case.needs()
     };
-    assert_eq!(needs(Capabilities::UTILITY), []);
-    assert_eq!(needs(Capabilities::COMPUTE), [Need::Module("nvidia-uvm".to_owned())]);
+    assert_eq!(needs("utility"), []);
+    assert_eq!(needs("compute"), [Need::Module("nvidia-uvm".to_owned())]);
 }
 
 #[test]
