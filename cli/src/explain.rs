@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     host_root: Option<PathBuf>,
     /// Setting that overrides config.toml, such as library-path=host; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::setting)]
     set: Vec<(String, String)>,
     /// What to print
     #[arg(long, value_enum, default_value_t = Output::Report)]
@@ -288,11 +288,6 @@ fn promise(need: &Need) -> String {
 
 fn handler(name: &str) -> Result<Handler, String> {
     Handler::parse(name).ok_or_else(|| "the handlers are nvidia and nvidia-cdi".to_owned())
-}
-
-fn setting(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("a setting is KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
 }
 
 #[cfg(test)]

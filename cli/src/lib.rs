@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod config;
 pub mod explain;
 pub mod simulate;
 
@@ -22,6 +23,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Config(config::Args),
     Explain(explain::Args),
     Simulate(simulate::Args),
 }
@@ -31,6 +33,7 @@ enum Command {
 /// Exit code: 0 done, 1 failed, 2 wrong arguments; `explain` also has 3, a refusal.
 pub fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
+        Command::Config(args) => config::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Simulate(args) => simulate::run(&args),
     };
@@ -43,4 +46,10 @@ pub fn run(cli: Cli) -> ExitCode {
 #[expect(clippy::print_stderr, reason = "this room talks to a person")]
 fn complain(error: &anyhow::Error) {
     eprintln!("nvidia-shim: {error:#}");
+}
+
+/// `KEY=VALUE` of `--set`.
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("a setting is KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
 }

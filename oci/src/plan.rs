@@ -255,6 +255,7 @@ impl Decision<'_> {
             spec: self.spec,
             granted: self.granted,
             may_make_nodes: self.inventory.may_make_nodes,
+            may_join_groups: self.config.additional_gids,
             edits: &mut plan.edits,
             missing: &mut plan.missing_nodes,
             links: &mut plan.fixups.links,

@@ -125,6 +125,7 @@ impl<'a> Text<'a> {
             }
             match Key::in_file(&whole) {
                 Some(key) => self.take(key, value, settings)?,
+                None if tables.is_empty() && self.is_of_runc(name.get_ref()) => {}
                 None => self.unknown(&whole, &name.span()),
             }
         }
@@ -140,6 +141,12 @@ impl<'a> Text<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A file that `ConfigPath` names may have options of runc, which are the shim's to read;
+    /// unlike NVIDIA's keys they begin with a capital.
+    fn is_of_runc(&self, name: &str) -> bool {
+        self.may_set_host_root && name.starts_with(|first: char| first.is_ascii_uppercase())
     }
 
     fn take(

@@ -26,6 +26,7 @@ pub(super) struct Nodes<'a> {
     pub(super) spec: &'a Spec,
     pub(super) granted: &'a Granted,
     pub(super) may_make_nodes: bool,
+    pub(super) may_join_groups: bool,
     pub(super) edits: &'a mut Edits,
     pub(super) missing: &'a mut Vec<MissingNode>,
     pub(super) links: &'a mut Vec<Link>,
@@ -160,6 +161,11 @@ impl Nodes<'_> {
         if in_user_namespace {
             let reason =
                 format!("group of {}, not mapped into the user namespace", node.path.display());
+            self.report.withheld.push(Item::new(ItemKind::Group, name, reason));
+            return;
+        }
+        if !self.may_join_groups {
+            let reason = "no-additional-gids-for-device-nodes is set";
             self.report.withheld.push(Item::new(ItemKind::Group, name, reason));
             return;
         }

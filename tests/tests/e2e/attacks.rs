@@ -131,7 +131,12 @@ fn links_to_the_outside(release: Release) {
         for image in &LINKED {
             containerd.import(image);
             for flag in ["--snapshotter=overlayfs", "--snapshotter=native"] {
-                let run = containerd.container(image, "c").flag(flag).on(&node).gpus("0");
+                let run = containerd
+                    .container(image, "c")
+                    .flag(flag)
+                    .on(&node)
+                    .gpus("0")
+                    .env("NVIDIA_DRIVER_CAPABILITIES", "all");
                 refused_or_run(&containerd, &run.run(&["true"]));
             }
         }

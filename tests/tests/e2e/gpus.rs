@@ -30,7 +30,7 @@ fn look(containerd: &Containerd, node: &Node, ask: Option<&str>) -> Sight {
 #[track_caller]
 fn assert_gpus(sight: &Sight, node: &Node, given: &[Gpu]) {
     let mut nodes: Vec<String> = given.iter().map(Gpu::node).collect();
-    nodes.extend(["nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools"].map(Into::into));
+    nodes.extend(["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"].map(Into::into));
     nodes.sort();
     let mut seen = sight.nodes();
     seen.sort_unstable();

@@ -86,7 +86,14 @@ fn image_without_a_loader(release: Release) {
 fn layouts_of_other_hosts(release: Release) {
     let containerd = Containerd::start(release);
     containerd.import(&GLIBC);
-    for layout in [Layout::Rhel, Layout::Talos, Layout::DriverContainer] {
+    for layout in [
+        Layout::Rhel,
+        Layout::Talos,
+        Layout::DriverContainer,
+        Layout::Nixos,
+        Layout::Gke,
+        Layout::Flatcar,
+    ] {
         assert_cuda(&containerd.container(&GLIBC, "c").on(&Node::with(layout, 2)).gpus("0"));
     }
     containerd.assert_clean();

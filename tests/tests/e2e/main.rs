@@ -1,6 +1,7 @@
 //! End-to-end tests: containers of real containerds, started through the shim.
 
 mod attacks;
+mod capabilities;
 mod crashes;
 mod examples;
 mod front;
@@ -8,6 +9,7 @@ mod gpus;
 mod images;
 mod lifecycle;
 mod pods;
+mod policy;
 mod refusals;
 mod snapshots;
 mod userns;

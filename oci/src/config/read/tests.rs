@@ -82,6 +82,12 @@ fn an_unknown_key_is_warned_of_with_the_nearest_known_one() {
 }
 
 #[test]
+fn options_of_runc_may_stand_in_a_file_that_an_option_names() {
+    let toml = "BinaryName = '/usr/bin/runc'\nSystemdCgroup = true\n[nvidia-shim]\nX = 1\n";
+    assert_eq!(load_file(toml).unwrap().1.len(), 1);
+}
+
+#[test]
 fn a_program_of_the_image_is_a_loader_only_where_allowed() {
     let allowed = "[features]\nallow-ldconfig-from-container = true\n";
     load_file(&format!("{allowed}[nvidia-container-cli]\nldconfig = '/sbin/ldconfig'\n")).unwrap();
