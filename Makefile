@@ -42,7 +42,7 @@ release:
 	$(CARGO) build --release --locked --target $(triple) -p containerd-shim-nvidia -p nvidia-shim
 	mkdir -p $(dist)
 	install -m 755 $(built)/containerd-shim-nvidia-v2 $(built)/nvidia-shim $(dist)
-	for name in $(names); do ln -f $(dist)/containerd-shim-nvidia-v2 $(dist)/$$name; done
+	for name in $(names); do ln -f $(dist)/containerd-shim-nvidia-v2 $(dist)/$$name || exit 1; done
 	@for program in $(dist)/*; do \
 		ldd $$program 2>&1 | grep -Eq 'statically linked|not a dynamic executable' \
 			|| { echo "$$program is not static"; exit 1; }; \

@@ -161,7 +161,11 @@ fn a_spec_that_is_none_is_for_the_runtime_to_refuse() {
 fn a_node_without_driver_may_start_containers_without_gpus() {
     let scene = Scene::new(ASKS);
     scene.settings("no-driver = \"start\"");
-    scene.passes(&["create", "c1"]);
+    let output = scene.call(&["create", "c1"]);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    // A warning is where runc's are.
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("level=warning msg=\"c1: no driver"), "{text}");
 }
 
 #[test]
