@@ -67,9 +67,11 @@ fn end_orphans(bundle: &Path) -> Result<()> {
     if inner_ended && !sockets.outer.exists() {
         return Ok(());
     }
-    // A relay that does not listen is about to end: by itself, or killed a moment ago.
-    let patience = if sockets.is_live()? { Duration::ZERO } else { RELAY_END };
-    if !record.relay.has_ended(patience)? {
+    // A relay that was killed a moment ago may still be closing its sockets, one by one. One that
+    // lives and does not listen is about to end by itself.
+    let killed = record.relay.is_ending()?;
+    let patience = if killed || !sockets.is_live()? { RELAY_END } else { Duration::ZERO };
+    if !record.relay.has_ended(patience)? && !killed {
         return Ok(());
     }
     if let Some(inner) = record.inner {

@@ -42,6 +42,19 @@ impl Process {
         self.open()?.map_or(Ok(true), |pidfd| wait(&pidfd, limit))
     }
 
+    /// Whether it has ended or has begun to: a process closes its files before it is gone, and on a
+    /// busy machine much earlier.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn is_ending(self) -> io::Result<bool> {
+        if self.open()?.is_none() {
+            return Ok(true);
+        }
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid));
+        Ok(stat.map_or(true, |stat| exits(&stat)))
+    }
+
     /// Kills it and waits until it is gone; no harm if it is gone already.
     ///
     /// # Errors
@@ -80,6 +93,16 @@ fn wait(pidfd: &OwnedFd, limit: Duration) -> io::Result<bool> {
     Ok(poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&limit))? > 0)
 }
 
+/// Whether a line of `/proc/PID/stat` is of a process that exits: its flags are field 9
+/// (`PF_EXITING`), a zombie has the flag too.
+fn exits(stat: &str) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    let flags = stat.rsplit_once(')').and_then(|(_, after_name)| {
+        after_name.split_ascii_whitespace().nth(6)?.parse::<u32>().ok()
+    });
+    flags.is_some_and(|flags| flags & PF_EXITING != 0)
+}
+
 /// Start time of a line of `/proc/PID/stat`. The name in parentheses may hold anything,
 /// parentheses and spaces too.
 fn start_time(stat: &str) -> Option<u64> {
@@ -108,6 +131,17 @@ mod tests {
         assert!(other.has_ended(Duration::ZERO).unwrap());
         // Were it killed, this test would not end well.
         other.kill().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_was_not_reaped_yet_is_ending() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::of(child.id()).unwrap();
+        assert!(!process.is_ending().unwrap());
+        child.kill().unwrap();
+        assert!(process.has_ended(DEATH).unwrap() && process.is_ending().unwrap());
+        child.wait().unwrap();
+        assert!(process.is_ending().unwrap());
     }
 
     #[test]

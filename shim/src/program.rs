@@ -110,11 +110,23 @@ fn logging(program: &Program, args: &Args) -> anyhow::Result<PathBuf> {
 fn as_relay(program: &Program, args: &Args) -> anyhow::Result<ExitCode> {
     logging(program, args)?;
     log::panics();
+    outlive_signals()?;
     // Else it would be called `exe`, as the link is that it was started by.
     if let Ok(name) = CString::new(program.name()) {
         nix::sys::prctl::set_name(&name)?;
     }
     Ok(relay::run(program, args, inherit::take(args)?))
+}
+
+/// The relay ends when the inner shim does and never before: signals that ask a process to end are
+/// for that one. Children get an empty mask from the standard library.
+fn outlive_signals() -> nix::Result<()> {
+    use nix::sys::signal::{SigSet, Signal};
+    let signals =
+        [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1]
+            .into_iter()
+            .chain([Signal::SIGUSR2, Signal::SIGALRM]);
+    signals.collect::<SigSet>().thread_block()
 }
 
 fn as_worker(program: &Program, args: &Args) -> anyhow::Result<ExitCode> {

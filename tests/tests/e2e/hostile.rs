@@ -32,7 +32,7 @@ fn at_each_place(root: &Path, make: impl Fn(&Path)) {
     }
 }
 
-const ODD: [Image; 7] = [
+const ODD: [Image; 5] = [
     Image::hostile(
         "odd-fifos",
         &[glibc, |root| at_each_place(root, |place| mkfifo(place, Mode::S_IRWXU).expect("fifo"))],
@@ -67,9 +67,14 @@ const ODD: [Image; 7] = [
             replace(root, &format!("{LIBRARIES}/libcuda.so.550.163.01"), "/etc/shadow");
         }],
     ),
-    Image::hostile("odd-root", &[glibc, |root| replace(root, "usr/share", "/proc/self/root")]),
-    Image::hostile("odd-fd", &[glibc, |root| replace(root, "etc/ld.so.conf.d", "/dev/fd")]),
-    Image::hostile("odd-cwd", &[glibc, |root| replace(root, "usr/bin/nvidia-smi", "/proc/1/cwd")]),
+    Image::hostile(
+        "odd-kernel",
+        &[glibc, |root| {
+            replace(root, "usr/bin/nvidia-smi", "/proc/1/cwd");
+            replace(root, "usr/share", "/proc/self/root");
+            replace(root, "etc/ld.so.conf.d", "/dev/fd");
+        }],
+    ),
 ];
 
 fn odd_images(release: Release) {
