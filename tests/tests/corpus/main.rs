@@ -5,4 +5,5 @@ mod compare;
 mod differences;
 mod discovery;
 mod front;
+mod graphics;
 mod lossless;
