@@ -10,15 +10,16 @@ use tests::tree::{Tree, hosts};
 use crate::differences::{DIFFERENCES, GROUPS, LEGACY_GROUPS, Ours};
 
 /// What became of a case: what was added, nothing, or a refusal.
-type Got = Result<Option<Given>, Error>;
+pub(crate) type Got = Result<Option<Given>, Error>;
 
-struct Given {
-    added: Added,
+pub(crate) struct Given {
+    pub(crate) added: Added,
     /// Links that are right in any case: SONAMEs of libraries that are given.
     sonames: BTreeSet<String>,
 }
 
-fn decide(tree: &Tree, corpus: &Corpus, case: &Case) -> Got {
+/// What becomes of a case, with that value of `driver-capabilities`.
+pub(crate) fn decide(tree: &Tree, corpus: &Corpus, case: &Case, capabilities: &str) -> Got {
     let place = Path::new("config.json");
     let text = match (corpus.input(case), &case.raw) {
         (Some(input), _) => serde_json::to_vec(input).unwrap(),
@@ -26,7 +27,9 @@ fn decide(tree: &Tree, corpus: &Corpus, case: &Case) -> Got {
         (None, None) => panic!("{} has no input", case.name),
     };
     let spec = Spec::parse(&text, place)?;
-    let Outcome::Edited(plan) = decide_spec(tree, case, &spec)? else { return Ok(None) };
+    let Outcome::Edited(plan) = decide_spec(tree, case, capabilities, &spec)? else {
+        return Ok(None);
+    };
     let mut after = spec.clone();
     plan.edits.apply(&mut after)?;
     let mut twice = after.clone();
@@ -43,14 +46,19 @@ fn decide(tree: &Tree, corpus: &Corpus, case: &Case) -> Got {
     Ok(Some(Given { added, sonames }))
 }
 
-fn decide_spec(tree: &Tree, case: &Case, spec: &Spec) -> nvidia_oci::Result<Outcome> {
+fn decide_spec(
+    tree: &Tree,
+    case: &Case,
+    capabilities: &str,
+    spec: &Spec,
+) -> nvidia_oci::Result<Outcome> {
     let file = "/etc/nvidia-container-runtime/config.toml";
     tree.write(file, case.config.as_deref().unwrap_or_default()).unwrap();
     // NVIDIA's just-in-time mode: all capabilities, no requirements, the host's paths.
     let settings = [
         ("host-root", tree.path().to_str().unwrap()),
         ("library-path", "host"),
-        ("driver-capabilities", "all"),
+        ("driver-capabilities", capabilities),
         ("requirements", if is_legacy(case) { "auto" } else { "off" }),
     ];
     let source = ConfigSource {
@@ -153,7 +161,7 @@ fn containers_get_what_nvidia_gives_them() {
         let tree =
             trees.entry(&case.host).or_insert_with(|| Tree::build(&facts[&case.host]).unwrap());
         compared.insert(case.name.as_str());
-        if let Err(what) = judge(&corpus, case, decide(tree, &corpus, case)) {
+        if let Err(what) = judge(&corpus, case, decide(tree, &corpus, case, "all")) {
             complaints.push(format!("{}:\n  {what}", case.name));
         }
     }

@@ -7,8 +7,8 @@ use nvidia_oci::Code;
 pub(crate) const GROUPS: [&str; 9] =
     ["nvd", "host", "shape", "penv", "caps", "require", "config", "priv", "vmount"];
 
-/// Those of them that have cases of mode legacy to compare; those of `host` and `caps` are compared
-/// with the reference's tables, on real drivers.
+/// Those of them that have cases of mode legacy to compare; those of `host` and `caps` are in
+/// `graphics`.
 pub(crate) const LEGACY_GROUPS: [&str; 5] = ["nvd", "priv", "require", "shape", "config"];
 
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 //! What we make of the recorded cases, compared with what NVIDIA's programs made of them.
 
+mod allowed;
 mod compare;
 mod differences;
 mod discovery;
 mod front;
+mod graphics;
 mod lossless;
