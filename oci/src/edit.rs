@@ -3,6 +3,8 @@
 //! The rules are those of the CDI library, so that a container looks the same by whichever way it
 //! got its GPU, except that what is there already is replaced and never doubled.
 
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use oci_spec::runtime::{
@@ -116,7 +118,8 @@ impl Edits {
             return Ok(());
         }
         let list = spec.list_mut(&["linux", "devices"])?;
-        list.retain(|entry| !self.devices.iter().any(|ours| same_path(entry, "path", &ours.path)));
+        let ours = self.devices.iter().map(|device| clean(&device.path)).collect();
+        list.retain(|entry| !is_among(entry, "path", &ours));
         for device in self.devices.iter().filter(|device| !device.bind) {
             list.push(device.entry()?);
         }
@@ -137,9 +140,8 @@ impl Edits {
             return Ok(());
         }
         let list = spec.list_mut(&["mounts"])?;
-        list.retain(|entry| {
-            !ours.iter().any(|mount| same_path(entry, "destination", &mount.destination))
-        });
+        let places = ours.iter().map(|mount| clean(&mount.destination)).collect();
+        list.retain(|entry| !is_among(entry, "destination", &places));
         for mount in &ours {
             list.push(mount.entry()?);
         }
@@ -239,10 +241,10 @@ fn is_entry(entry: &str, name: &str) -> bool {
     entry.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// Whether `key` of `entry` is `path`, however it is spelled.
-fn same_path(entry: &Value, key: &str, path: &Path) -> bool {
+/// Whether `key` of `entry` is one of the cleaned `paths`, however it is spelled.
+fn is_among(entry: &Value, key: &str, paths: &HashSet<Vec<&OsStr>>) -> bool {
     let spelled = entry.get(key).and_then(Value::as_str).map(Path::new);
-    spelled.is_some_and(|spelled| clean(spelled) == clean(path))
+    spelled.is_some_and(|spelled| paths.contains(&clean(spelled)))
 }
 
 /// The number of names of a cleaned path; `/` counts as one.
@@ -250,7 +252,7 @@ fn depth(path: &Path) -> usize {
     clean(path).len().max(1)
 }
 
-fn clean(path: &Path) -> Vec<&std::ffi::OsStr> {
+fn clean(path: &Path) -> Vec<&OsStr> {
     let mut names = Vec::new();
     for component in path.components() {
         match component {

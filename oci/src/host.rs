@@ -155,7 +155,9 @@ impl Host {
 
 /// `path` below `root`; no link is followed, and no `..` counts.
 pub(crate) fn below(root: &Path, path: &Path) -> PathBuf {
-    let mut joined = root.to_owned();
+    let length = root.as_os_str().len() + path.as_os_str().len() + 1;
+    let mut joined = PathBuf::with_capacity(length);
+    joined.push(root);
     joined.extend(path.components().filter(|c| matches!(c, Component::Normal(_))));
     joined
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use self::files::Files;
+use self::files::{Files, Taken};
 pub use self::inquiry::{Inquiry, Need};
 use self::nodes::Nodes;
 use crate::capability::Granted;
@@ -227,6 +227,7 @@ impl Decision<'_> {
             edits: &mut plan.edits,
             fixups: &mut plan.fixups,
             report: &mut plan.report,
+            taken: Taken::default(),
         };
         files.give()?;
         let directories = files.driver_directories();

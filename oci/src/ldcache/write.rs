@@ -16,8 +16,9 @@ impl Cache {
     /// # Errors
     /// It is larger than offsets of 32 bits can tell.
     pub fn to_bytes(&self) -> Result<Vec<u8>, CacheError> {
-        let mut strings = Strings::new(HEADER_SIZE + self.entries.len() * ENTRY_SIZE);
-        let mut table = Vec::with_capacity(self.entries.len() * ENTRY_SIZE);
+        let count = self.entries.len();
+        let mut strings = Strings::new(HEADER_SIZE + count * ENTRY_SIZE, 2 * count);
+        let mut table = Vec::with_capacity(count * ENTRY_SIZE);
         for entry in &self.entries {
             table.extend(entry.flags.to_le_bytes());
             table.extend(strings.offset(&entry.key)?.to_le_bytes());
@@ -35,7 +36,7 @@ impl Cache {
         let extension = extension(extension_start, &self.generator, &hwcaps)?;
         let mut file = Vec::with_capacity(extension_start + extension.len());
         file.extend(MAGIC);
-        file.extend(to_u32(self.entries.len())?.to_le_bytes());
+        file.extend(to_u32(count)?.to_le_bytes());
         file.extend(to_u32(strings.bytes.len())?.to_le_bytes());
         file.extend([LITTLE_ENDIAN, 0, 0, 0]);
         let offset = if extension.is_empty() { 0 } else { to_u32(extension_start)? };
@@ -86,9 +87,9 @@ struct Strings<'a> {
 }
 
 impl<'a> Strings<'a> {
-    /// A table that lies at `start` of the file.
-    fn new(start: usize) -> Self {
-        Self { start, bytes: Vec::new(), known: HashMap::new() }
+    /// A table that lies at `start` of the file, of about `count` strings.
+    fn new(start: usize, count: usize) -> Self {
+        Self { start, bytes: Vec::new(), known: HashMap::with_capacity(count) }
     }
 
     fn offset(&mut self, text: &'a [u8]) -> Result<u32, CacheError> {

@@ -1,6 +1,7 @@
 //! Files of the driver: where each goes in the container, and the links and loader folders that
 //! make it found there.
 
+use std::collections::HashSet;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -29,6 +30,15 @@ pub(super) struct Files<'a> {
     pub(super) edits: &'a mut Edits,
     pub(super) fixups: &'a mut Fixups,
     pub(super) report: &'a mut Report,
+    pub(super) taken: Taken,
+}
+
+/// Paths of the container that are given already: each once.
+#[derive(Default)]
+pub(super) struct Taken {
+    mounts: HashSet<PathBuf>,
+    links: HashSet<PathBuf>,
+    entries: HashSet<PathBuf>,
 }
 
 impl Files<'_> {
@@ -205,7 +215,7 @@ impl Files<'_> {
         reason: &str,
     ) -> bool {
         let shown = destination.display().to_string();
-        if self.edits.mounts.iter().any(|mount| mount.destination == destination) {
+        if !self.taken.mounts.insert(destination.to_path_buf()) {
             let reason = format!("{shown} is taken by another file of that name");
             let name = source.display().to_string();
             self.report.withheld.push(Item::new(kind, name, reason));
@@ -218,9 +228,7 @@ impl Files<'_> {
     }
 
     fn give_link(&mut self, link: PathBuf, target: &Path, reason: &str) {
-        let taken = self.fixups.links.iter().any(|present| present.link == link)
-            || self.edits.mounts.iter().any(|mount| mount.destination == link);
-        if !taken {
+        if !self.taken.mounts.contains(&link) && self.taken.links.insert(link.clone()) {
             let shown = format!("{} -> {}", link.display(), target.display());
             self.report.given.push(Item::new(ItemKind::Link, shown, reason));
             self.fixups.links.push(Link { link, target: target.to_path_buf() });
@@ -229,7 +237,7 @@ impl Files<'_> {
 
     fn enter(&mut self, name: &str, directory: &Path, library: &Library) {
         let path = directory.join(name);
-        if !self.fixups.libraries.iter().any(|entry| entry.path == path) {
+        if self.taken.entries.insert(path.clone()) {
             let (class, machine) = (library.class, library.machine);
             let entry = LibraryEntry { soname: name.to_owned(), path, class, machine };
             self.fixups.libraries.push(entry);
