@@ -40,8 +40,8 @@ pub(crate) fn measure(node: &Node) {
     compare(
         ROUNDS,
         &mut [
-            ("state, runc", &mut || call(Path::new("runc"), &runc, &state)),
-            ("state, front and runc", &mut || call(&front, &runc, &state)),
+            ("state, runc", "", &mut || call(Path::new("runc"), &runc, &state)),
+            ("state, front and runc", "", &mut || call(&front, &runc, &state)),
         ],
     );
 
@@ -62,9 +62,9 @@ pub(crate) fn measure(node: &Node) {
     compare(
         ROUNDS,
         &mut [
-            ("nothing", &mut || call(Path::new("true"), &nothing, &[])),
-            ("create, asks for nothing", &mut || create(&void)),
-            ("create, 8 GPUs", &mut || create(&all)),
+            ("nothing", "", &mut || call(Path::new("true"), &nothing, &[])),
+            ("create, asks for nothing", "", &mut || create(&void)),
+            ("create, 8 GPUs", "", &mut || create(&all)),
         ],
     );
 }

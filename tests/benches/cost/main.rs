@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
-use tests::{Begun, Containerd, Events, GLIBC, Node, Release, Run};
+use tests::{Begun, Containerd, Events, GLIBC, Node, Release, Run, drivers};
 
 use crate::table::{compare, line, timed, title};
 
@@ -19,10 +19,14 @@ const PODS: u32 = 20;
 const MOUNTS: u32 = 3_000;
 const STOCK: &str = "io.containerd.runc.v2";
 const OURS: &str = "io.containerd.nvidia.v2";
+/// Limits, as they are printed.
+const WORK: &str = "median 10 ms";
+const NOISE: &str = "1, but for noise";
 const SLEEP: [&str; 2] = ["sleep", "1000000"];
 
 fn main() {
     let node = Node::new(8);
+    drivers();
     println!("{ROUNDS} rounds in turns; ratios are to the stock shim, of quarters and of medians");
     for release in [Release::Installed, Release::V2_1] {
         let containerd = Containerd::start(release);
@@ -39,12 +43,13 @@ fn main() {
         }
         for (name, lives) in [("stock", &stock), ("asks for nothing", &nothing), ("8 GPUs", &gpus)]
         {
-            line(&format!("shim start, {name}"), &lives.start, Some(&stock.start));
-            line(&format!("shim delete, {name}"), &lives.delete, Some(&stock.delete));
+            line(&format!("shim start, {name}"), "", &lives.start, Some(&stock.start));
+            line(&format!("shim delete, {name}"), "", &lives.delete, Some(&stock.delete));
         }
-        line("work inside Create, 8 GPUs", &gpus.workers, None);
+        line("work inside Create, 8 GPUs", WORK, &gpus.workers, None);
         println!(
-            "  processes of ours beside start, delete and relay: {} for nothing, {} for 8 GPUs",
+            "  processes of ours beside start, delete and relay: {} for nothing, {} for 8 GPUs  \
+             (limit 0, 1)",
             nothing.workers.len() / ROUNDS,
             gpus.workers.len() / ROUNDS,
         );
@@ -52,9 +57,11 @@ fn main() {
         containerd.assert_clean();
     }
     front::measure(&node);
-    title("the work inside Create elsewhere");
-    with_many_mounts(&node);
-    with_a_real_driver();
+    title("work inside Create, 8 GPUs, Debian's driver 550");
+    for mounts in [0, MOUNTS] {
+        let name = format!("{mounts} more mounts on the node");
+        line(&name, WORK, &with_a_real_driver(mounts), None);
+    }
 }
 
 /// `ctr run --rm`: of the stock shim, of ours without and with GPUs.
@@ -68,9 +75,9 @@ fn runs(containerd: &Containerd, node: &Node) {
     compare(
         ROUNDS,
         &mut [
-            ("ctr run, stock", &mut || run(container(STOCK))),
-            ("ctr run, asks for nothing", &mut || run(container(OURS))),
-            ("ctr run, 8 GPUs", &mut || run(container(OURS).on(node).gpus("all"))),
+            ("ctr run, stock", "", &mut || run(container(STOCK))),
+            ("ctr run, asks for nothing", "1.00", &mut || run(container(OURS))),
+            ("ctr run, 8 GPUs", "1.10", &mut || run(container(OURS).on(node).gpus("all"))),
         ],
     );
 }
@@ -80,26 +87,25 @@ fn calls(containerd: &Containerd) {
     for (id, runtime) in [("stock", STOCK), ("ours", OURS)] {
         containerd.container(&GLIBC, id).runtime(runtime).detach(&SLEEP);
     }
-    // A signal that sleep does not mind.
+    // ctr asks for the task's state before each. Sleep does not mind the signal.
     let kill = ["tasks", "kill", "--signal", "SIGCONT"];
-    for (name, words) in [("kill", &kill[..]), ("metrics", &["tasks", "metrics"])] {
+    let calls: [(&str, &[&str], &[&str]); 3] = [
+        ("state and kill", &kill, &[]),
+        ("state and metrics", &["tasks", "metrics"], &[]),
+        ("exec", &["tasks", "exec", "--exec-id", "e"], &["true"]),
+    ];
+    for (name, words, program) in calls {
         let call = |id| {
             timed(|| {
-                containerd.ctr(&[words, &[id]].concat()).ok();
+                containerd.ctr(&[words, &[id], program].concat()).ok();
             })
         };
         let (stock, ours) = (format!("ctr {name}, stock"), format!("ctr {name}, ours"));
-        compare(ROUNDS, &mut [(&stock, &mut || call("stock")), (&ours, &mut || call("ours"))]);
+        compare(
+            ROUNDS,
+            &mut [(&stock, "", &mut || call("stock")), (&ours, NOISE, &mut || call("ours"))],
+        );
     }
-    let exec = |id| {
-        timed(|| {
-            containerd.exec(id, &["true"]).ok();
-        })
-    };
-    compare(
-        ROUNDS,
-        &mut [("ctr exec, stock", &mut || exec("stock")), ("ctr exec, ours", &mut || exec("ours"))],
-    );
     for id in ["stock", "ours"] {
         containerd.remove(id);
     }
@@ -160,7 +166,10 @@ fn memory(containerd: &Containerd) {
         }
     }
     let marginal = (relays(containerd) - first) / u64::from(PODS - 1);
-    println!("  memory of each further relay, {PODS} pods: {marginal} KiB (proportional set size)");
+    println!(
+        "  memory of each further relay, {PODS} pods: {marginal} KiB (proportional set size; \
+         limit 400)"
+    );
     for id in &ids {
         containerd.remove(id);
     }
@@ -178,29 +187,8 @@ fn relays(containerd: &Containerd) -> u64 {
         .sum()
 }
 
-fn with_many_mounts(node: &Node) {
-    let containerd = Containerd::start(Release::Installed);
-    containerd.import(&GLIBC);
-    containerd.settled(|| {
-        let none: Option<&str> = None;
-        for number in 0..MOUNTS {
-            let place = containerd.path(&format!("mounts/{number}"));
-            fs::create_dir_all(&place).expect("mkdir");
-            mount(Some("tmpfs"), &place, Some("tmpfs"), MsFlags::empty(), none).expect("mount");
-        }
-    });
-    let times = Lives::workers(&containerd, node);
-    line(&format!("8 GPUs, {MOUNTS} mounts on the node"), &times, None);
-}
-
-/// Debian's driver, if `make test-drivers` has brought it.
-fn with_a_real_driver() {
-    const VERSION: &str = "550";
-    let tree = tests::scratch().with_file_name("drivers").join(VERSION).join("root");
-    if !tree.is_dir() {
-        println!("  Debian's driver {VERSION} is not here; make test-drivers brings it");
-        return;
-    }
+/// How long workers lived on a node with a real driver and so many mounts more.
+fn with_a_real_driver(mounts: u32) -> Vec<Duration> {
     let node = Node::new(8);
     node.configure("", "driver-root = '/real-driver'");
     let root = node.root().join("real-driver");
@@ -209,8 +197,13 @@ fn with_a_real_driver() {
     containerd.import(&GLIBC);
     let none: Option<&str> = None;
     containerd.settled(|| {
+        let tree = drivers().join("550/root");
         mount(Some(&tree), &root, none, MsFlags::MS_BIND, none).expect("mount");
+        for number in 0..mounts {
+            let place = containerd.path(&format!("mounts/{number}"));
+            fs::create_dir_all(&place).expect("mkdir");
+            mount(Some("tmpfs"), &place, Some("tmpfs"), MsFlags::empty(), none).expect("mount");
+        }
     });
-    let times = Lives::workers(&containerd, &node);
-    line(&format!("8 GPUs, Debian's driver {VERSION}"), &times, None);
+    Lives::workers(&containerd, &node)
 }
