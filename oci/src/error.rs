@@ -37,6 +37,7 @@ pub enum Code {
     UntrustedPath,
     ModuleNotLoaded,
     LibraryUnreadable,
+    DriverChanged,
     // 3xx: the root filesystem
     RootfsUnreadable,
     FixupFailed,
@@ -115,6 +116,7 @@ impl Code {
             }
             Self::ModuleNotLoaded => ("NVS-209", "load it with modprobe"),
             Self::LibraryUnreadable => ("NVS-210", "reinstall the driver's package"),
+            Self::DriverChanged => ("NVS-211", "start the container again"),
             Self::RootfsUnreadable => ("NVS-301", "see the log for the mount that failed"),
             Self::FixupFailed => ("NVS-302", "correct the image at that path"),
             Self::KernelTooOld => ("NVS-303", "use Linux 5.6 or later"),

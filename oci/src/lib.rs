@@ -47,7 +47,8 @@ pub use handler::Handler;
 pub use host::Host;
 pub use image::{Image, Libc};
 pub use plan::{
-    Fixups, GeneratedFile, Inquiry, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, plan,
+    Fixups, GeneratedFile, Inquiry, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, Standing,
+    plan,
 };
 pub use report::Report;
 pub use request::Request;

@@ -4,6 +4,7 @@ mod files;
 mod gpus;
 mod inquiry;
 mod nodes;
+mod standing;
 mod vendor;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use self::files::{Files, Taken};
 pub use self::inquiry::{Inquiry, Need};
 use self::nodes::Nodes;
+pub use self::standing::Standing;
 use crate::capability::Granted;
 use crate::elf::{Class, Machine};
 use crate::report::{DriverFound, Item, ItemKind};

@@ -145,7 +145,7 @@ impl Gpu {
 }
 
 /// The version of the loaded driver.
-fn kernel_version(host: &Host) -> Result<Option<String>> {
+pub(crate) fn kernel_version(host: &Host) -> Result<Option<String>> {
     let path = Path::new("/proc/driver/nvidia/version");
     if let Some(text) = procfs::text(host, path)? {
         return procfs::version(path, &text).map(Some);

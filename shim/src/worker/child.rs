@@ -79,6 +79,7 @@ fn carry_out(job: &Job) -> Result<Answer> {
         }
         Outcome::Edited(plan) => plan,
     };
+    let standing = plan.standing(&host)?;
     for node in &plan.missing_nodes {
         nvidia_hook::host::make_node(&host, node)?;
     }
@@ -89,6 +90,7 @@ fn carry_out(job: &Job) -> Result<Answer> {
     warnings.extend(prepared.warnings);
     let rootfs = prepared.mounts.into_iter().map(Into::into).collect();
     let summary = plan.report.line();
+    plan.confirm(&host, standing.as_ref())?;
     warnings.extend(plan.report.warnings);
     bundle.write(&edited)?;
     Ok(Answer::Edited { rootfs, warnings, summary })
