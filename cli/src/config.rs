@@ -42,6 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         path: show.config.clone(),
         default_path: Some(Config::default_file(|name| std::env::var(name).ok())),
         table: None,
+        table_file: None,
         set: show.set.clone(),
     };
     let (settings, warnings) = Settings::load(&source)?;

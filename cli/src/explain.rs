@@ -185,6 +185,7 @@ impl Question {
                 path: args.config.clone(),
                 default_path,
                 table: None,
+                table_file: None,
                 set: args.set.clone(),
             },
             host_root: args.host_root.as_deref().map(std::path::absolute).transpose()?,
@@ -200,7 +201,13 @@ impl Question {
         };
         match self.decide(&spec, &mut report) {
             Ok(answer) => answer,
-            Err(error) => Explanation::refused(&error, spec.value().clone(), report),
+            Err(error) => {
+                let error = match &report.request {
+                    Some(source) => error.asked_by(source),
+                    None => error,
+                };
+                Explanation::refused(&error, spec.value().clone(), report)
+            }
         }
     }
 

@@ -8,6 +8,8 @@ use nvidia_oci::SpecMount;
 
 use crate::Rootfs;
 
+const BY_BUS_ID: &str = "/dev/dri/by-path";
+
 /// A mount, at its resolved place.
 #[derive(Debug)]
 struct Cover {
@@ -56,11 +58,15 @@ impl Covers {
         place.ancestors().any(|path| self.by_place.contains_key(path))
     }
 
-    /// The same; `path` is then left out, and that is noted.
+    /// The same; `path` is then left out, and that is noted, but for udev's names of GPUs by bus id:
+    /// the `/dev` of a container is a mount of its own as a rule, and they are not worth a line in
+    /// the log of each.
     pub(crate) fn leave_out(&mut self, place: &Path, path: &Path) -> bool {
         let cover = self.find(place.ancestors());
         let hidden = cover.is_some();
-        cover.into_iter().for_each(|cover| cover.hidden.push(path.to_owned()));
+        if let Some(cover) = cover.filter(|_| !path.starts_with(BY_BUS_ID)) {
+            cover.hidden.push(path.to_owned());
+        }
         hidden
     }
 

@@ -142,6 +142,8 @@ pub struct ConfigSource {
     pub default_path: Option<PathBuf>,
     /// The options table of the handler (`ConfigBody`), our keys only, as TOML.
     pub table: Option<String>,
+    /// The file that the table is of; `None`: containerd's own configuration.
+    pub table_file: Option<PathBuf>,
     /// `--set KEY=VALUE` of the command line; they win.
     pub set: Vec<(String, String)>,
 }

@@ -118,7 +118,9 @@ impl Code {
             Self::LibraryUnreadable => ("NVS-210", "reinstall the driver's package"),
             Self::DriverChanged => ("NVS-211", "start the container again"),
             Self::RootfsUnreadable => ("NVS-301", "see the log for the mount that failed"),
-            Self::FixupFailed => ("NVS-302", "correct the image at that path"),
+            Self::FixupFailed => {
+                ("NVS-302", "correct the image at that path, or make room on its disk")
+            }
             Self::KernelTooOld => ("NVS-303", "use Linux 5.6 or later"),
             Self::CacheUnreadable => ("NVS-304", "run ldconfig when building the image"),
             Self::InnerShim => {
@@ -144,12 +146,12 @@ impl fmt::Display for Code {
 pub struct Error {
     code: Code,
     what: String,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    cause: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
     pub fn new(code: Code, what: impl Into<String>) -> Self {
-        Self { code, what: what.into(), source: None }
+        Self { code, what: what.into(), cause: None }
     }
 
     /// With the error that caused it.
@@ -158,11 +160,21 @@ impl Error {
         what: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self { code, what: what.into(), source: Some(source.into()) }
+        Self { code, what: what.into(), cause: Some(source.into()) }
     }
 
     pub fn code(&self) -> Code {
         self.code
+    }
+
+    /// The same, said with what asked for a GPU, unless it says so already: whoever reads it may not
+    /// know that the image did.
+    #[must_use]
+    pub fn asked_by(mut self, source: &str) -> Self {
+        if !self.what.starts_with(source) {
+            self.what = format!("{source} asks for GPUs: {}", self.what);
+        }
+        self
     }
 }
 
@@ -170,7 +182,7 @@ impl fmt::Display for Error {
     /// One line: `NVS-101: what is wrong: what the system said; what to do`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = format!("{}: {}", self.code, self.what);
-        let mut source = self.source.as_deref().map(|source| source as &dyn StdError);
+        let mut source = self.cause.as_deref().map(|source| source as &dyn StdError);
         while let Some(error) = source {
             line.push_str(": ");
             line.push_str(&error.to_string());
@@ -197,6 +209,12 @@ pub(crate) fn visible(character: char) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_asked_is_said_once() {
+        let error = Error::new(Code::NoGpu, "none").asked_by("A=0").asked_by("A=0");
+        assert!(error.to_string().starts_with("NVS-202: A=0 asks for GPUs: none; "), "{error}");
+    }
 
     #[test]
     fn words_of_an_image_neither_colour_nor_turn_nor_hide() {

@@ -2,7 +2,9 @@
 //! bundle and root filesystem prepared by the [worker](crate::worker), or is refused; and the
 //! runtime's options become those that the inner shim reads.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,9 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// Parsing JSON is recursive; the pages go back when the thread ends.
 const STACK: usize = 1 << 20;
 
+/// More different warnings than one relay has to say of options.
+const SAID: usize = 32;
+
 /// What becomes of a Create.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
@@ -38,6 +43,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Creator {
     handler: Handler,
     worker: Worker,
+    /// Warnings about options that were logged.
+    said: Mutex<BTreeSet<String>>,
 }
 
 impl Creator {
@@ -48,7 +55,7 @@ impl Creator {
     }
 
     pub(crate) fn with(handler: Handler, worker: Worker) -> Self {
-        Self { handler, worker }
+        Self { handler, worker, said: Mutex::default() }
     }
 
     /// Judges the message of a Create whose caller waits for `timeout`. On a thread of its own: a
@@ -85,14 +92,12 @@ impl Creator {
         });
         let cgroups_path = options::cgroups_path(&spec);
         let translation = options::translate(request.options.as_ref(), cgroups_path.as_deref());
+        self.warn_once(&request.id, &translation.warnings);
         let settings = ConfigSource {
             default_path: Some(Config::default_file(|name| std::env::var(name).ok())),
             ..translation.source.clone()
         };
         let asks = asks(&spec, &settings).map_err(|error| Refusal::precondition(&error))?;
-        for warning in &translation.warnings {
-            log::warn!("{}: {warning}", request.id);
-        }
         let mut changed = false;
         if asks {
             changed |=
@@ -147,6 +152,16 @@ impl Creator {
         }
     }
 
+    /// Containers of a pod have the options in common: what is wrong with them is said once.
+    fn warn_once(&self, id: &str, warnings: &[String]) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        for warning in warnings {
+            if said.len() < SAID && said.insert(warning.clone()) {
+                log::warn!("{id}: {warning}");
+            }
+        }
+    }
+
     fn job(&self, request: &CreateTaskRequest, settings: ConfigSource) -> Job {
         Job {
             id: request.id.clone(),
@@ -156,6 +171,7 @@ impl Creator {
             config: settings.path,
             default_config: settings.default_path,
             table: settings.table,
+            table_file: settings.table_file,
         }
     }
 }

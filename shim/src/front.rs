@@ -73,6 +73,7 @@ fn create(program: &Program, command_line: &CommandLine<'_>, source: ConfigSourc
         config: source.path,
         default_config: source.default_path,
         table: None,
+        table_file: None,
     };
     // It is a verb of the shims only: all words of ours are the runtime's.
     let worker = Worker::new(|| Program::shim().again("worker"));

@@ -68,7 +68,10 @@ pub(crate) fn version(program: &Program) -> Result<ExitCode> {
 /// The stock shim. containerd is our parent here, and does not name itself.
 fn stock(source: ConfigSource) -> Result<PathBuf> {
     let parent = rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get());
-    let containerd = fs::read_link(format!("/proc/{parent}/exe")).unwrap_or_default();
+    let parent = fs::read_link(format!("/proc/{parent}/exe")).unwrap_or_default();
+    // A person's shell has its own neighbours.
+    let is_containerd = parent.file_name().is_some_and(|name| name == "containerd");
+    let containerd = if is_containerd { parent } else { PathBuf::new() };
     let (configured, path) = (inner::configured(source), env::var_os("PATH"));
     Ok(inner::find(configured.as_deref(), &containerd, path.as_deref())?)
 }

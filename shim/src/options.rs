@@ -7,7 +7,7 @@
 //! where our program is the `runtime_path` of the stock runtime; or nothing.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use containerd_shim_protos::protobuf::rt::WireType;
 use containerd_shim_protos::protobuf::well_known_types::any::Any;
@@ -89,6 +89,8 @@ impl Translation {
             table::of_file(Path::new(&config_path))
         };
         self.source.table = Some(read.ours).filter(|ours| !ours.is_empty());
+        self.source.table_file =
+            Some(PathBuf::from(&config_path)).filter(|_| !config_path.is_empty());
         if read.has_tables {
             self.source.path = Some(config_path.into());
         } else {

@@ -24,6 +24,8 @@ const ALLOW_LDCONFIG: &str = "features.allow-ldconfig-from-container";
 struct Text<'a> {
     toml: &'a str,
     place: String,
+    /// Whether it is as a person wrote it, so that its lines can be told.
+    has_lines: bool,
     code: Code,
     may_set_host_root: bool,
     warnings: &'a mut Vec<String>,
@@ -38,6 +40,7 @@ pub(super) fn load(source: &ConfigSource) -> Result<(Settings, Vec<String>)> {
         let mut text = Text {
             toml: &toml,
             place: path.display().to_string(),
+            has_lines: true,
             code: Code::ConfigUnreadable,
             may_set_host_root: source.path.is_some(),
             warnings: &mut warnings,
@@ -46,10 +49,15 @@ pub(super) fn load(source: &ConfigSource) -> Result<(Settings, Vec<String>)> {
         text.take_file(table.get_ref(), "", &mut settings)?;
     }
     if let Some(toml) = &source.table {
+        let (place, code) = match &source.table_file {
+            Some(file) => (file.display().to_string(), Code::ConfigUnreadable),
+            None => ("options table".to_owned(), Code::OptionsUnreadable),
+        };
         let mut text = Text {
             toml,
-            place: "options table".to_owned(),
-            code: Code::OptionsUnreadable,
+            place,
+            has_lines: false,
+            code,
             may_set_host_root: true,
             warnings: &mut warnings,
         };
@@ -200,6 +208,9 @@ impl<'a> Text<'a> {
 
     /// `file, line 3`
     fn at(&self, span: &Range<usize>) -> String {
+        if !self.has_lines {
+            return self.place.clone();
+        }
         let before = self.toml.get(..span.start).unwrap_or_default();
         let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
         format!("{}, line {line}", self.place)

@@ -181,3 +181,14 @@ fn a_worker_has_less_time_than_the_caller_waits() {
     assert_eq!(seconds(3), 1.5);
     assert_eq!(deadline(Some(Duration::ZERO)), Duration::ZERO);
 }
+
+#[test]
+fn what_is_wrong_with_the_options_of_a_pod_is_said_once() {
+    let scene = Scene::new(ASKS_NOT, "exit 99");
+    let mut request = scene.request();
+    request.options = options(b"BinaryName = 'nvidia-container-runtime'");
+    for _ in 0..3 {
+        changed(scene.judge(&request));
+    }
+    assert_eq!(scene.creator.said.lock().unwrap().len(), 1);
+}

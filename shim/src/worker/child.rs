@@ -9,7 +9,8 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nvidia_hook::{Look, RootfsMount};
 use nvidia_oci::{
-    Bundle, Code, Config, ConfigSource, Error, Handler, Host, Inquiry, Outcome, Result, policy,
+    Bundle, Code, Config, ConfigSource, Error, Handler, Host, Inquiry, Outcome, Request, Result,
+    policy,
 };
 
 use super::job::{Answer, Job};
@@ -58,21 +59,34 @@ fn carry_out(job: &Job) -> Result<Answer> {
         Error::new(Code::WorkerCrashed, format!("there is no handler {:?}", job.handler))
     })?;
     let (config, mut warnings) = Config::load(&source(job))?;
-    let host = Host::new(&config.host_root);
     let bundle = Bundle::open(&job.bundle)?;
     let judgement = policy::judge(bundle.spec(), &config)?;
     warnings.extend(judgement.warnings);
     let Some(request) = judgement.request else { return Ok(Answer::Untouched { warnings }) };
-    let mut inquiry = Inquiry::read(&host, &config, request)?;
-    let needs = inquiry.needs(&config, handler)?;
+    let source = request.source.to_string();
+    prepare(job, &config, handler, &bundle, request, warnings)
+        .map_err(|error| error.asked_by(&source))
+}
+
+fn prepare(
+    job: &Job,
+    config: &Config,
+    handler: Handler,
+    bundle: &Bundle,
+    request: Request,
+    mut warnings: Vec<String>,
+) -> Result<Answer> {
+    let host = Host::new(&config.host_root);
+    let mut inquiry = Inquiry::read(&host, config, request)?;
+    let needs = inquiry.needs(config, handler)?;
     if !needs.is_empty() {
         needs.iter().try_for_each(|need| nvidia_hook::host::satisfy(&host, need))?;
-        inquiry.read_again(&host, &config)?;
+        inquiry.read_again(&host, config)?;
     }
     let mounts: Vec<RootfsMount> = job.rootfs.iter().cloned().map(Into::into).collect();
     let look = Look::open(&mounts, &job.bundle, bundle.spec())?;
     let image = nvidia_hook::facts(look.rootfs())?;
-    let plan = match inquiry.plan(&host, &config, handler, &image, bundle.spec())? {
+    let plan = match inquiry.plan(&host, config, handler, &image, bundle.spec())? {
         Outcome::Untouched(report) => {
             warnings.extend(report.warnings);
             return Ok(Answer::Untouched { warnings });
@@ -101,6 +115,7 @@ fn source(job: &Job) -> ConfigSource {
         path: job.config.clone(),
         default_path: job.default_config.clone(),
         table: job.table.clone(),
+        table_file: job.table_file.clone(),
         set: Vec::new(),
     }
 }

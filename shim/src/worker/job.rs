@@ -20,6 +20,8 @@ pub(crate) struct Job {
     pub(crate) default_config: Option<PathBuf>,
     /// Our own keys of the handler's options table, as TOML.
     pub(crate) table: Option<String>,
+    /// The file that they stand in, if it is not the options table itself.
+    pub(crate) table_file: Option<PathBuf>,
 }
 
 /// What became of it.

@@ -9,6 +9,7 @@ on_each_containerd!(
     containerd_is_killed_under_a_container,
     inner_shim_is_killed,
     relay_is_killed,
+    relay_outlives_signals,
 );
 
 const SLEEP: [&str; 2] = ["sleep", "1000"];
@@ -53,6 +54,21 @@ fn relay_is_killed(release: Release) {
         return;
     }
     ends_with(release, "containerd-shim-nvidia-v2");
+}
+
+/// A service manager that stops everything must not end the relay before the inner shim.
+fn relay_outlives_signals(release: Release) {
+    if tests::runtime() == "io.containerd.runc.v2" {
+        return;
+    }
+    let node = Node::new(2);
+    let containerd = running(release, &node);
+    for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM] {
+        for pid in containerd.processes("containerd-shim-nvidia-v2") {
+            kill(Pid::from_raw(pid), signal).expect("kill");
+        }
+    }
+    goes_on(&containerd);
 }
 
 /// Kills a process of the shim: containerd ends the container, and nothing stays behind.

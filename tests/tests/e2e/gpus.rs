@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 use nix::libc::{ENXIO, EPERM};
 use tests::{BUSYBOX, Containerd, Gpu, Node, Release, Sight, on_each_containerd};
 
-on_each_containerd!(gives_what_is_asked, gives_gpus_to_exec_too, lists_in_any_form);
+on_each_containerd!(
+    gives_what_is_asked,
+    gives_gpus_to_exec_too,
+    lists_in_any_form,
+    says_one_line_in_the_log,
+);
 
 /// A node of two GPUs, whose minors are not their indices.
 fn machine(release: Release) -> (Containerd, Node) {
@@ -89,4 +94,20 @@ fn gives_gpus_to_exec_too(release: Release) {
     assert_gpus(&Sight::parse(&output), &node, &[first]);
     containerd.remove("c");
     containerd.assert_clean();
+}
+
+/// One line for each container that has a GPU, in containerd's own log; none for others.
+fn says_one_line_in_the_log(release: Release) {
+    let (containerd, node) = machine(release);
+    containerd.container(&BUSYBOX, "with").on(&node).gpus("0").run(&["true"]).ok();
+    containerd.container(&BUSYBOX, "without").on(&node).run(&["true"]).ok();
+    containerd.assert_clean();
+    let log = containerd.log();
+    let ours: Vec<_> = log.lines().filter(|line| line.contains("shim=")).collect();
+    assert_eq!(ours.len(), 1, "{ours:#?}");
+    for word in
+        ["time=\"", " level=info msg=\"with: NVIDIA_VISIBLE_DEVICES=0 is given ", "id=\"with\""]
+    {
+        assert!(ours[0].contains(word), "{word} is not in: {}", ours[0]);
+    }
 }

@@ -120,7 +120,7 @@ fn each_key_tells_where_its_value_came_from() {
     let place = |line| format!("{}, line {line}", file.path().display());
     assert_eq!(show("swarm-resource"), (text("\"A,B\""), place(2)));
     assert_eq!(show("nvidia-shim.policy"), (text("\"strict\""), place(4)));
-    assert_eq!(show("nvidia-shim.no-driver"), (text("\"start\""), text("options table, line 2")));
+    assert_eq!(show("nvidia-shim.no-driver"), (text("\"start\""), text("options table")));
     assert_eq!(show("nvidia-container-runtime.mode"), (text("\"cdi\""), text("--set")));
     assert_eq!(show("nvidia-container-cli.load-kmods"), (text("true"), text("default")));
     assert_eq!(show("nvidia-shim.dev-root"), (String::new(), text("default")));
@@ -150,4 +150,15 @@ fn later_sources_win() {
     assert_eq!((config.host_root.as_path(), config.load_kmods), (Path::new("/t"), true));
     let source = ConfigSource { table: Some("no-driver = 1.5".to_owned()), ..source };
     assert_eq!(load(&source).unwrap_err().code(), Code::OptionsUnreadable);
+}
+
+#[test]
+fn an_error_in_the_options_names_the_key_and_the_file_that_they_are_in() {
+    let table = Some("no-driver = 'perhaps'\n".to_owned());
+    let source = ConfigSource { table, ..Default::default() };
+    let told = load(&source).unwrap_err().to_string();
+    assert!(told.starts_with("NVS-003: options table: nvidia-shim.no-driver: "), "{told}");
+    let source = ConfigSource { table_file: Some("/etc/o.toml".into()), ..source };
+    let told = load(&source).unwrap_err().to_string();
+    assert!(told.starts_with("NVS-002: /etc/o.toml: nvidia-shim.no-driver: "), "{told}");
 }
