@@ -103,8 +103,10 @@ impl Rootfs {
     /// # Errors
     /// `InvalidInput` if it is something else, `FileTooLarge` if it has more than `limit` bytes.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.open_file(path)?.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
+        let file = self.open_file(path)?;
+        let size = file.metadata()?.len().min(limit).saturating_add(1);
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
+        file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit {
             let what = format!("larger than {limit} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
