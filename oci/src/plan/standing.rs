@@ -39,7 +39,8 @@ impl Plan {
     /// # Errors
     /// [`Code::DriverChanged`] if it does not.
     pub fn confirm(&self, host: &Host, before: Option<&Standing>) -> Result<()> {
-        let now = self.standing(host)?;
+        // Not by the links that the first look followed.
+        let now = self.standing(&Host::new(host.prefix()))?;
         if now.as_ref() == before {
             return Ok(());
         }
@@ -61,6 +62,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::symlink;
 
     use super::*;
     use crate::report::DriverFound;
@@ -99,5 +101,29 @@ mod tests {
         assert!(told.contains("driver root /run/nvidia/driver: No such file"), "{told}");
         fs::create_dir(&root).unwrap();
         assert!(confirm().unwrap_err().contains("something else was mounted"));
+    }
+
+    #[test]
+    fn a_link_on_the_way_that_leads_elsewhere_by_now_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::new(dir.path());
+        let opt = dir.path().join("opt");
+        for version in ["1", "2"] {
+            fs::create_dir_all(opt.join(version).join("driver")).unwrap();
+        }
+        symlink("1", opt.join("current")).unwrap();
+        let found = DriverFound { version: "1".to_owned(), root: "/opt/current/driver".into() };
+        let plan = Plan {
+            edits: Edits::default(),
+            fixups: Fixups::default(),
+            missing_nodes: Vec::new(),
+            report: Report { driver: Some(found), ..Report::default() },
+        };
+        let before = plan.standing(&host).unwrap();
+        plan.confirm(&host, before.as_ref()).unwrap();
+        fs::remove_file(opt.join("current")).unwrap();
+        symlink("2", opt.join("current")).unwrap();
+        let error = plan.confirm(&host, before.as_ref()).unwrap_err();
+        assert_eq!(error.code(), Code::DriverChanged);
     }
 }
