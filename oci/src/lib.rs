@@ -15,6 +15,7 @@
 
 mod bundle;
 mod capability;
+pub mod cdi;
 mod config;
 mod driver;
 mod edit;

@@ -1,0 +1,52 @@
+//! A spec file → a checked [`Spec`]: JSON or YAML, whichever it holds, within bounds.
+
+use std::io;
+use std::path::Path;
+
+use super::{Problem, Spec, yaml};
+use crate::Host;
+
+/// The largest spec file. That of eight GPUs in 56 MIG devices, each named twice, has a tenth.
+pub(super) const LIMIT: u64 = 1 << 20;
+
+/// Reads and checks the spec file `path` of `host`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read(host: &Host, path: &Path) -> Result<Spec, Problem> {
+    let bytes = read_bytes(host, path).map_err(|error| Problem::Unreadable(error.to_string()))?;
+    parse(&bytes)
+}
+
+/// The bytes of a regular file; opening a FIFO would wait for ever.
+pub(super) fn read_bytes(host: &Host, path: &Path) -> io::Result<Vec<u8>> {
+    if !host.metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    host.read(path, LIMIT)
+}
+
+/// Reads and checks a spec.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(bytes: &[u8]) -> Result<Spec, Problem> {
+    let unparsable = |error: &dyn std::error::Error| Problem::Unparsable(error.to_string());
+    let spec: Spec = if is_json(bytes) {
+        serde_json::from_slice(bytes).map_err(|error| unparsable(&error))?
+    } else {
+        let text = std::str::from_utf8(bytes).map_err(|error| unparsable(&error))?;
+        yaml::from_str(text).map_err(|error| unparsable(&error))?
+    };
+    spec.check()?;
+    Ok(spec)
+}
+
+/// Whether it looks like an object of JSON; YAML in that style is rare and looks different.
+fn is_json(bytes: &[u8]) -> bool {
+    let mut bytes = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
+    bytes.next() == Some(&b'{') && matches!(bytes.next(), Some(b'"' | b'}') | None)
+}
+
+#[cfg(test)]
+mod tests;
