@@ -167,6 +167,11 @@ impl Error {
         self.code
     }
 
+    /// What is wrong, without code, cause and way out.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
     /// The same, said with what asked for a GPU, unless it says so already: whoever reads it may not
     /// know that the image did.
     #[must_use]

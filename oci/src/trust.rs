@@ -23,7 +23,17 @@ const MAX_LINKS: u32 = 40;
 /// [`Code::UntrustedPath`], naming the step that others control.
 pub(crate) fn check(host: &Host, path: &Path, name: &str) -> Result<()> {
     let resolved = host.resolve(path).map_err(|error| unreadable(path, name, error))?;
-    let walk = Walk { host, path, name, resolved: &resolved, owner: trusted_owner() };
+    let walk = Walk { host, path, name, resolved: &resolved, owner: trusted_owner(), file: false };
+    walk.along(path, MAX_LINKS)
+}
+
+/// Checks the regular file `path`, links followed, and each directory above it.
+///
+/// # Errors
+/// As [`check`].
+pub(crate) fn check_file(host: &Host, path: &Path, name: &str) -> Result<()> {
+    let resolved = host.resolve(path).map_err(|error| unreadable(path, name, error))?;
+    let walk = Walk { host, path, name, resolved: &resolved, owner: trusted_owner(), file: true };
     walk.along(path, MAX_LINKS)
 }
 
@@ -35,7 +45,7 @@ pub(crate) fn check(host: &Host, path: &Path, name: &str) -> Result<()> {
 pub(crate) fn check_above(host: &Host, path: &Path, name: &str) -> Result<()> {
     let Some(parent) = path.parent() else { return Ok(()) };
     // No step of the way is the last one: a sticky directory will do.
-    Walk { host, path, name, resolved: Path::new(""), owner: trusted_owner() }
+    Walk { host, path, name, resolved: Path::new(""), owner: trusted_owner(), file: false }
         .along(parent, MAX_LINKS)
 }
 
@@ -45,6 +55,8 @@ struct Walk<'a> {
     name: &'a str,
     resolved: &'a Path,
     owner: u32,
+    /// Whether the last step is a file.
+    file: bool,
 }
 
 impl Walk<'_> {
@@ -53,8 +65,11 @@ impl Walk<'_> {
             let failed = |error| unreadable(self.path, self.name, error);
             let metadata = self.host.symlink_metadata(&step).map_err(failed)?;
             let last = step == self.resolved;
-            if last && !metadata.is_dir() {
+            if last && !self.file && !metadata.is_dir() {
                 return Err(self.refusal("is not a directory"));
+            }
+            if last && self.file && !metadata.is_file() {
+                return Err(self.refusal("is no regular file"));
             }
             if let Some(fault) = fault(&metadata, self.owner, !last) {
                 return Err(self.refusal(&format!("cannot be trusted: {} {fault}", step.display())));

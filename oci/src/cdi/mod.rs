@@ -8,8 +8,10 @@
 mod check;
 mod model;
 mod name;
+mod peek;
 mod problem;
 mod read;
+mod registry;
 mod version;
 mod yaml;
 
@@ -17,4 +19,5 @@ pub use model::{ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDe
 pub use name::{NameError, QualifiedName, check_device_name, check_kind};
 pub use problem::Problem;
 pub use read::{parse, read};
+pub use registry::{FileProblem, Found, Registry, SpecFile};
 pub use version::Version;

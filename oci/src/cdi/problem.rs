@@ -29,7 +29,14 @@ pub enum Problem {
     /// In the edits of what, and what is wrong there.
     #[error("{place}: {fault}")]
     Edits { place: String, fault: String },
-    /// The device is of no use, as neither file comes before the other.
-    #[error("describes {device} as {other} does, in directories of the same rank")]
-    Conflict { device: String, other: PathBuf },
+    /// Others than root can write to it.
+    #[error("{0}")]
+    Untrusted(String),
+    /// The devices are of no use, as neither file goes before the other.
+    #[error(
+        "describes {devices} as {other} does, in directories of the same rank",
+        devices = devices.join(", "),
+        other = other.display()
+    )]
+    Conflict { devices: Vec<String>, other: PathBuf },
 }

@@ -20,8 +20,12 @@ pub fn read(host: &Host, path: &Path) -> Result<Spec, Problem> {
 
 /// The bytes of a regular file; opening a FIFO would wait for ever.
 pub(super) fn read_bytes(host: &Host, path: &Path) -> io::Result<Vec<u8>> {
-    if !host.metadata(path)?.is_file() {
+    let metadata = host.metadata(path)?;
+    if !metadata.is_file() {
         return Err(io::Error::other("it is no regular file"));
+    }
+    if metadata.len() > LIMIT {
+        return Err(io::Error::other(format!("it has more than {LIMIT} bytes")));
     }
     host.read(path, LIMIT)
 }
@@ -43,7 +47,7 @@ pub fn parse(bytes: &[u8]) -> Result<Spec, Problem> {
 }
 
 /// Whether it looks like an object of JSON; YAML in that style is rare and looks different.
-fn is_json(bytes: &[u8]) -> bool {
+pub(super) fn is_json(bytes: &[u8]) -> bool {
     let mut bytes = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
     bytes.next() == Some(&b'{') && matches!(bytes.next(), Some(b'"' | b'}') | None)
 }
