@@ -39,9 +39,11 @@ lint:
 # Static programs in target/dist/bin; shims and OCI runtime are one file under many names.
 release: export RUSTFLAGS = -C target-feature=+crt-static
 release:
-	$(CARGO) build --release --locked --target $(triple) -p containerd-shim-nvidia -p nvidia-shim
+	$(CARGO) build --release --locked --target $(triple) -p containerd-shim-nvidia -p nvidia-shim \
+		-p nvidia-hook
 	mkdir -p $(dist)
-	install -m 755 $(built)/containerd-shim-nvidia-v2 $(built)/nvidia-shim $(dist)
+	install -m 755 $(built)/containerd-shim-nvidia-v2 $(built)/nvidia-shim $(built)/nvidia-cdi-hook \
+		$(dist)
 	for name in $(names); do ln -f $(dist)/containerd-shim-nvidia-v2 $(dist)/$$name || exit 1; done
 	@for program in $(dist)/*; do \
 		ldd $$program 2>&1 | grep -Eq 'statically linked|not a dynamic executable' \

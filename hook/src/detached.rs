@@ -2,22 +2,26 @@
 //! Their cost does not depend on how many mounts the host has.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
+use nix::fcntl::{OFlag, open, openat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_flag,
-    fsconfig_set_string, fsmount, fsopen,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
+    open_tree,
 };
 
 /// The longest value that `fsconfig` takes, with its NUL.
 const MAX_VALUE: usize = 256;
+
+/// The name of the only file of a file system.
+const FILE: &str = "file";
 
 /// A key with its value, if it has one.
 pub(crate) type MountOption = (String, Option<String>);
@@ -47,6 +51,41 @@ pub(crate) fn block(
 /// An empty tree.
 pub(crate) fn empty() -> io::Result<OwnedFd> {
     create(&fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?, look())
+}
+
+/// One read-only file with this content, to be mounted over another. `staging` is a directory of
+/// the mount namespace that we are in, where nobody else looks.
+pub(crate) fn file(content: &[u8], staging: &OwnedFd) -> io::Result<OwnedFd> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let tree = create(&context, attributes)?;
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    let mode = Mode::S_IRUSR | Mode::S_IRGRP | Mode::S_IROTH;
+    File::from(openat(&tree, FILE, flags, mode)?).write_all(content)?;
+    fsconfig_set_flag(&context, "ro").map_err(|error| said(&context, error))?;
+    fsconfig_reconfigure(&context).map_err(|error| said(&context, error))?;
+    match clone(&tree) {
+        Err(Errno::EINVAL) => staged(&tree, staging),
+        cloned => Ok(cloned?),
+    }
+}
+
+/// A part of a mount that no path leads to can be cloned since Linux 6.15; before, a path has to
+/// lead there for a moment.
+fn staged(tree: &OwnedFd, staging: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(tree, "", staging, "", flags)?;
+    let cloned = clone(tree);
+    let there = format!("/proc/self/fd/{}", tree.as_raw_fd());
+    umount2(there.as_str(), MntFlags::MNT_DETACH)?;
+    Ok(cloned?)
+}
+
+fn clone(tree: &OwnedFd) -> nix::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    open_tree(tree, FILE, flags).map_err(|error| Errno::from_raw(error.raw_os_error()))
 }
 
 /// Linux 6.7 and later. `None` where the kernel does not know the way, which before 6.5 it says

@@ -3,6 +3,7 @@
 //! ldconfig in the container keeps them.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use nix::errno::Errno;
 use nvidia_oci::ldcache::{Cache, CacheError, MAX_SIZE};
 use nvidia_oci::{Code, Error, Fixups, Image, Result};
 
+use crate::Rootfs;
 use crate::rootfs::refusal;
 use crate::target::Target;
 
@@ -51,6 +53,27 @@ pub(crate) fn apply(target: &mut Target<'_>, image: &Image, fixups: &Fixups) -> 
         return Ok(());
     }
     target.put_file(&place, &new)
+}
+
+/// Directories that were named here before, by another hook or an earlier start.
+pub(crate) fn configured(view: &Rootfs) -> Vec<PathBuf> {
+    let lines = view.read(Path::new(OUR_CONFIG), MAX_CONFIG).unwrap_or_default();
+    let paths = lines.split(|byte| *byte == b'\n').map(|line| Path::new(OsStr::from_bytes(line)));
+    paths.filter(|path| path.is_absolute()).take(MAX_DIRECTORIES).map(Path::to_owned).collect()
+}
+
+/// Takes the libraries of `directory` out of the cache.
+///
+/// # Errors
+/// Those of [`apply`].
+pub(crate) fn forget(target: &mut Target<'_>, directory: &Path) -> Result<()> {
+    let (Some(place), Some(old)) = (target.place(Path::new(CACHE))?, read(target)?) else {
+        return Ok(());
+    };
+    let mut cache = Cache::parse(&old).map_err(damaged)?;
+    cache.retain(|entry| entry.path().parent() != Some(directory));
+    let new = cache.to_bytes().map_err(damaged)?;
+    if old == new { Ok(()) } else { target.put_file(&place, &new) }
 }
 
 /// The image's cache. What is absent, empty, or no regular file holds no entries.

@@ -11,26 +11,39 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+mod command;
+mod compat;
 mod covers;
 mod detached;
 mod directory;
 mod files;
+mod folders;
 pub mod host;
 mod image;
 mod layer;
 mod ldcache;
+mod libraries;
 mod links;
+mod modes;
 mod modprobe;
 mod mountpoints;
 mod musl;
 mod overlay;
+mod params;
+mod profile;
 mod rootfs;
+mod state;
 mod target;
 mod upper;
 mod wake;
 mod way;
+mod work;
 
+pub use command::{Command, Invocation, UsageError};
+pub use compat::{COMPAT_DIR, HostDriver};
 pub use image::facts;
 pub use layer::{Look, Prepared};
 pub use rootfs::Rootfs;
+pub use state::container_root;
 pub use way::RootfsMount;
+pub use work::Work;

@@ -2,20 +2,24 @@
 //! the handle and by the kernel (`openat2`, Linux 5.6), and nowhere else.
 //!
 //! Links in the tree mean what they mean to a process that has it as its root. Nothing leads out:
-//! no link, no `..`, no magic link of procfs, no other mount. Only regular files are ever opened
-//! for reading, so that a FIFO or a device in place of one neither blocks nor answers.
+//! no link, no `..`, no magic link of procfs; no other mount, unless those of the container are
+//! meant to be seen, as by a hook. Only regular files are ever opened for reading, so that a FIFO
+//! or a device in place of one neither blocks nor answers.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
+use nix::sys::statfs::{self, FsType, fstatfs};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nvidia_oci::{Code, Error};
+use rustix::fs::Dir;
 
 use crate::directory::Directory;
 
@@ -30,10 +34,40 @@ const MAX_NAMES: usize = 255;
 /// refused.
 const MAX_TRIES: usize = 128;
 
+/// More entries of one directory than are ever looked at.
+const MAX_ENTRIES: usize = 16 * 1024;
+
+/// File systems that are a face of the kernel: what is made in them is no file. An image may have
+/// a link to where one of them will be mounted.
+const OF_THE_KERNEL: [FsType; 12] = [
+    statfs::PROC_SUPER_MAGIC,
+    statfs::SYSFS_MAGIC,
+    statfs::CGROUP_SUPER_MAGIC,
+    statfs::CGROUP2_SUPER_MAGIC,
+    statfs::DEBUGFS_MAGIC,
+    statfs::TRACEFS_MAGIC,
+    statfs::SECURITYFS_MAGIC,
+    statfs::SELINUX_MAGIC,
+    statfs::BPF_FS_MAGIC,
+    // efivarfs, pstore and configfs, which libc has no names for.
+    FsType(0xde5e_81e4),
+    FsType(0x6165_676c),
+    FsType(0x6265_6570),
+];
+
 /// A root filesystem.
 #[derive(Debug)]
 pub struct Rootfs {
     root: OwnedFd,
+    mounts: Mounts,
+}
+
+/// What becomes of mounts on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mounts {
+    Refuse,
+    /// Those of a container are a part of what it sees.
+    Cross,
 }
 
 /// What becomes of links on the way.
@@ -48,16 +82,21 @@ impl Rootfs {
     /// The tree at `directory` of the host, whose path is trusted.
     pub fn open(directory: &Path) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        Ok(Self { root: nix::fcntl::open(directory, flags, Mode::empty())? })
+        Ok(Self::held(nix::fcntl::open(directory, flags, Mode::empty())?))
+    }
+
+    /// The same, of a container: with what is mounted in it.
+    pub fn of_container(directory: &Path) -> io::Result<Self> {
+        Ok(Self { mounts: Mounts::Cross, ..Self::open(directory)? })
     }
 
     /// The tree whose root directory is `root`, such as that of a detached mount.
     pub(crate) fn held(root: OwnedFd) -> Self {
-        Self { root }
+        Self { root, mounts: Mounts::Refuse }
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { root: self.root.try_clone()? })
+        Ok(Self { root: self.root.try_clone()?, mounts: self.mounts })
     }
 
     /// Whether it is mounted so that nothing can be written.
@@ -170,15 +209,52 @@ impl Rootfs {
     }
 
     /// The directory `path`, which is [canonical](Self::canonical): no link is followed.
+    ///
+    /// # Errors
+    /// `PermissionDenied` in a file system of the kernel's own.
     pub(crate) fn directory(&self, path: &Path) -> io::Result<Directory> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        Ok(Directory::held(self.resolve(path, flags, Links::Refuse)?))
+        let directory = self.resolve(path, flags, Links::Refuse)?;
+        // Without mounts in it, it is of one file system.
+        if self.mounts == Mounts::Cross && is_of_the_kernel(&directory)? {
+            let what = "it lies in a file system of the kernel";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+        }
+        Ok(Directory::held(directory))
+    }
+
+    /// The names in the directory `path`, links followed; sorted.
+    ///
+    /// # Errors
+    /// `QuotaExceeded` if there are more than 16384.
+    pub(crate) fn names(&self, path: &Path) -> io::Result<Vec<OsString>> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let mut names = Vec::new();
+        for entry in Dir::new(self.resolve(path, flags, Links::Follow)?)? {
+            let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
+            if name == "." || name == ".." {
+                continue;
+            }
+            if names.len() == MAX_ENTRIES {
+                let what = format!("more than {MAX_ENTRIES} entries");
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, what));
+            }
+            names.push(name);
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// A handle of the file or directory `path` on which no link may lie.
+    pub(crate) fn handle(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.resolve(path, OFlag::O_PATH, Links::Refuse)
     }
 
     fn resolve(&self, path: &Path, flags: OFlag, links: Links) -> io::Result<OwnedFd> {
-        let mut resolve = ResolveFlag::RESOLVE_IN_ROOT
-            | ResolveFlag::RESOLVE_NO_MAGICLINKS
-            | ResolveFlag::RESOLVE_NO_XDEV;
+        let mut resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        if self.mounts == Mounts::Refuse {
+            resolve |= ResolveFlag::RESOLVE_NO_XDEV;
+        }
         if links == Links::Refuse {
             resolve |= ResolveFlag::RESOLVE_NO_SYMLINKS;
         }
@@ -191,6 +267,11 @@ impl Rootfs {
         }
         Err(Errno::EAGAIN.into())
     }
+}
+
+/// Whether a file or directory is one of the kernel's own, and no file at all.
+pub(crate) fn is_of_the_kernel(file: impl AsFd) -> io::Result<bool> {
+    Ok(OF_THE_KERNEL.contains(&fstatfs(file)?.filesystem_type()))
 }
 
 /// Makes a refusal of what the system said of `path` in a root filesystem.

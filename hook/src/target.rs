@@ -138,12 +138,17 @@ impl<'a> Target<'a> {
     /// Puts a file at a [place](Self::place), with owner and permissions of a file that it takes
     /// the place of.
     pub(crate) fn put_file(&mut self, place: &Path, bytes: &[u8]) -> Result<()> {
+        self.put_file_of(place, bytes, NEW_FILE)
+    }
+
+    /// The same, with permissions for one that is new.
+    pub(crate) fn put_file_of(&mut self, place: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         let old = self
             .seen(place)?
             .filter(Metadata::is_file)
             .map(|old| (Owner { uid: old.uid(), gid: old.gid() }, old.mode() & PERMISSIONS));
         self.put(place, |directory, name, owner| {
-            let (owner, mode) = old.unwrap_or((owner, NEW_FILE));
+            let (owner, mode) = old.unwrap_or((owner, mode));
             directory.put_file(name, bytes, owner, mode)
         })
     }

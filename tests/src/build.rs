@@ -51,6 +51,7 @@ pub fn product() -> &'static Path {
             ("nvidia-container-runtime.legacy", "containerd-shim-nvidia-v2"),
             ("nvidia-container-runtime-experimental", "containerd-shim-nvidia-v2"),
             ("nvidia-shim", "nvidia-shim"),
+            ("nvidia-cdi-hook", "nvidia-cdi-hook"),
         ] {
             place(&built.join(file), &dir.join(name));
         }

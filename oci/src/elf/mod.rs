@@ -14,8 +14,11 @@ use elf::parse::{ParseAt, ParseError, ParsingTable};
 use elf::segment::ProgramHeader;
 use serde::Serialize;
 
+mod note;
 #[cfg(test)]
 pub(crate) mod testing;
+
+pub use note::note;
 
 /// Read at once at the start: the header, and in all but odd files the program headers.
 const HEAD: u64 = 4096;

@@ -80,3 +80,57 @@ pub(crate) fn program(loader: &str) -> Vec<u8> {
     file.push(0);
     file
 }
+
+/// A little-endian file of nothing but section headers, their names, and a note.
+pub(crate) fn with_note(wide: bool, name: &str, owner: &str, description: &[u8]) -> Vec<u8> {
+    let (ehdr, shdr): (u16, u16) = if wide { (64, 64) } else { (52, 40) };
+    let address = |n: u64| {
+        let bytes = n.to_le_bytes();
+        if wide { bytes.to_vec() } else { bytes[..4].to_vec() }
+    };
+    let size = |text: &[u8]| u32::try_from(text.len()).unwrap();
+    let padded = |text: &[u8]| {
+        let mut text = text.to_vec();
+        text.resize(text.len().next_multiple_of(4), 0);
+        text
+    };
+    let names = [b"\0".as_slice(), name.as_bytes(), b"\0"].concat();
+    let owner = [owner.as_bytes(), b"\0"].concat();
+    let mut note = Vec::new();
+    for number in [size(&owner), size(description), 1] {
+        note.extend(number.to_le_bytes());
+    }
+    note.extend(padded(&owner));
+    note.extend(padded(description));
+    let mut file = b"\x7fELF".to_vec();
+    file.extend([if wide { 2 } else { 1 }, 1, 1]);
+    file.resize(16, 0);
+    file.extend([3, 0, if wide { 62 } else { 3 }, 0, 1, 0, 0, 0]);
+    for number in [0, 0, u64::from(ehdr)] {
+        file.extend(address(number));
+    }
+    file.extend([0; 4]);
+    for half in [ehdr, 0, 0, shdr, 2, 0] {
+        file.extend(half.to_le_bytes());
+    }
+    let data = u64::from(ehdr) + 2 * u64::from(shdr);
+    let names_size = u64::try_from(names.len()).unwrap();
+    let note_size = u64::try_from(note.len()).unwrap();
+    // Kinds: string table, note.
+    for (name, kind, start, size) in
+        [(0_u32, 3_u32, data, names_size), (1, 7, data + names_size, note_size)]
+    {
+        file.extend(name.to_le_bytes());
+        file.extend(kind.to_le_bytes());
+        for number in [0, 0, start, size] {
+            file.extend(address(number));
+        }
+        file.extend([0; 8]);
+        for number in [4, 0] {
+            file.extend(address(number));
+        }
+    }
+    file.extend(names);
+    file.extend(note);
+    file
+}

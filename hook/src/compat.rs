@@ -1,0 +1,183 @@
+//! CUDA forward compatibility: an image may bring a newer libcuda for an older driver of the host.
+//! Where it fits, its directory is named to the loader before those of the driver.
+//!
+//! Rules of choice: NVIDIA's `enable-cuda-compat`. The directory is written to a file of ours, from
+//! which the loader's cache is made afterwards (`folders`), and ldconfig too.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use nvidia_oci::elf;
+use nvidia_oci::{Code, Result};
+use serde_json::Value;
+
+use crate::rootfs::refusal;
+use crate::target::Target;
+use crate::{Rootfs, ldcache};
+
+/// Where images have the libraries, unless it is said otherwise.
+pub const COMPAT_DIR: &str = "/usr/local/cuda/compat";
+
+/// Before the directories of the driver, which are in `00-nvidia-shim.conf` or NVIDIA's `00-nvcr-…`.
+const CONFIG: &str = "/etc/ld.so.conf.d/00-compat-nvidia-shim.conf";
+/// A path and its end of line.
+const MAX_CONFIG: u64 = 4097;
+const NOTE: &str = ".note.cuda.fwd_compatibility";
+const OWNER: &str = "NVIDIA Corporation";
+
+/// The driver of the host, and where an image would have libraries for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostDriver {
+    pub version: Option<String>,
+    /// The newest CUDA that it supports.
+    pub cuda: Option<String>,
+    /// In the container.
+    pub compat_dir: PathBuf,
+}
+
+/// Names the directory to the loader, or, where it does not fit (any more), takes its name away.
+pub(crate) fn apply(target: &mut Target<'_>, host: &HostDriver) -> Result<()> {
+    let chosen =
+        choose(target.view(), host).map_err(refusal(Code::FixupFailed, &host.compat_dir))?;
+    let before = configured(target.view());
+    if chosen == before {
+        return Ok(());
+    }
+    let mut line = Vec::new();
+    if let Some(directory) = &chosen {
+        line.extend_from_slice(directory.as_os_str().as_bytes());
+        line.push(b'\n');
+    }
+    if let Some(place) = target.place(Path::new(CONFIG))? {
+        target.put_file(&place, &line)?;
+    }
+    match before {
+        Some(before) => ldcache::forget(target, &before),
+        None => Ok(()),
+    }
+}
+
+/// The directory that is named to the loader.
+pub(crate) fn configured(view: &Rootfs) -> Option<PathBuf> {
+    let mut line = view.read(Path::new(CONFIG), MAX_CONFIG).ok()?;
+    line.pop_if(|last| *last == b'\n');
+    let path = PathBuf::from(std::ffi::OsString::from_vec(line));
+    path.is_absolute().then_some(path)
+}
+
+/// The directory, links resolved, if it holds one libcuda and that fits the driver.
+fn choose(view: &Rootfs, host: &HostDriver) -> io::Result<Option<PathBuf>> {
+    if host.version.is_none() && host.cuda.is_none() {
+        return Ok(None);
+    }
+    let Ok(directory) = view.canonical(&host.compat_dir) else { return Ok(None) };
+    let Ok(names) = view.names(&directory) else { return Ok(None) };
+    let is_file = |name: &&OsStr| {
+        let found = view.symlink_metadata(&directory.join(name));
+        found.is_ok_and(|found| found.is_file())
+    };
+    let mut libraries = names.iter().map(OsStr::new).filter(|name| version_of(name).is_some());
+    let Some(library) = libraries.find(is_file) else { return Ok(None) };
+    if libraries.any(|name| is_file(&name)) {
+        log::warn!("{} holds more than one libcuda", directory.display());
+        return Ok(None);
+    }
+    let mut file = view.open_file(&directory.join(library))?;
+    let note = elf::note(&mut file, NOTE, OWNER).unwrap_or_else(|error| {
+        log::warn!("{} in {}: {error}", library.display(), directory.display());
+        None
+    });
+    let note = note.and_then(|note| serde_json::from_slice(&note).ok());
+    let fits = fits(version_of(library).and_then(Version::parse), note.as_ref(), host);
+    // A line break would name other directories too.
+    let fits = fits && !directory.as_os_str().as_bytes().contains(&b'\n');
+    Ok(fits.then_some(directory))
+}
+
+/// The version in the name of a libcuda, which has a point at least: `libcuda.so.1` is a link.
+fn version_of(name: &OsStr) -> Option<&str> {
+    name.to_str()?.strip_prefix("libcuda.so.").filter(|version| version.contains('.'))
+}
+
+/// Whether a libcuda of this version, which says this of itself, serves better than the host's.
+fn fits(compat: Option<Version>, note: Option<&Value>, host: &HostDriver) -> bool {
+    let version = |text: &Option<String>| text.as_deref().and_then(Version::parse);
+    let (driver, cuda) = (version(&host.version), version(&host.cuda));
+    match (note, compat, driver) {
+        (Some(note), Some(compat), Some(driver)) => {
+            let drivers = note.get("Driver").and_then(Value::as_array);
+            compat > driver && drivers.is_some_and(|list| list.contains(&Value::from(driver.0[0])))
+        }
+        (Some(note), ..) => {
+            let newest = note.get("CUDA Version").and_then(Value::as_str).and_then(Version::parse);
+            newest.zip(cuda).is_some_and(|(newest, cuda)| newest > cuda)
+        }
+        (None, Some(compat), Some(driver)) => host.cuda.is_none() && compat.0[0] > driver.0[0],
+        (None, ..) => false,
+    }
+}
+
+/// Up to three numbers; missing ones count as 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version([u64; 3]);
+
+impl Version {
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = [0; 3];
+        let mut parts = text.split('.');
+        for (number, part) in numbers.iter_mut().zip(&mut parts) {
+            *number = part.parse().ok()?;
+        }
+        parts.next().is_none().then_some(Self(numbers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn host(version: &str, cuda: &str) -> HostDriver {
+        let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        HostDriver { version: some(version), cuda: some(cuda), compat_dir: COMPAT_DIR.into() }
+    }
+
+    #[test]
+    fn without_a_note_a_newer_branch_fits() {
+        for (compat, driver, cuda, expected) in [
+            ("550.54.15", "535.261.03", "", true),
+            ("535.999.99", "535.261.03", "", false),
+            ("525.60.13", "535.261.03", "", false),
+            ("550.54.15", "535.261.03", "12.2", false),
+            ("550.54.15", "", "12.2", false),
+            ("550.x", "535.261.03", "", false),
+        ] {
+            let fits = fits(Version::parse(compat), None, &host(driver, cuda));
+            assert_eq!(fits, expected, "{compat} {driver} {cuda}");
+        }
+    }
+
+    #[test]
+    fn the_note_names_the_branches_that_a_library_is_for() {
+        let note = json!({"Format": 1, "CUDA Version": "12.9", "Driver": [535, 550, 575]});
+        for (compat, driver, cuda, expected) in [
+            ("575.57.08", "550.54.15", "", true),
+            ("575.57.08", "575.57.04", "", true),
+            ("575.57.08", "575.57.08", "", false),
+            ("575.57.08", "545.23.06", "", false),
+            ("575.57.08", "545.23.06", "12.3", false),
+            ("1.1", "", "12.8", true),
+            ("1.1", "", "12.9", false),
+            ("1.1", "", "13.0", false),
+        ] {
+            let fits = fits(Version::parse(compat), Some(&note), &host(driver, cuda));
+            assert_eq!(fits, expected, "{compat} {driver} {cuda}");
+        }
+        let orin = json!({"Format": 1, "CUDA Version": "13.2"});
+        assert!(fits(Version::parse("1.1"), Some(&orin), &host("", "12.6")));
+        assert!(!fits(Version::parse("1.1"), Some(&json!([])), &host("540.3", "12.6")));
+    }
+}
