@@ -13,7 +13,9 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fchmod, futimens, mkdirat};
 use nix::sys::time::TimeSpec;
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, linkat, symlinkat, unlinkat};
+use nix::unistd::{
+    Gid, Uid, UnlinkatFlags, fchown, fchownat, getegid, geteuid, linkat, symlinkat, unlinkat,
+};
 use rustix::fs::{XattrFlags, fgetxattr, flistxattr, flistxattr_query, fsetxattr};
 
 /// Names that another process left behind are passed by.
@@ -30,6 +32,11 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
+    /// Whose the entries are that it makes.
+    fn of_this_process() -> Self {
+        Self { uid: geteuid().as_raw(), gid: getegid().as_raw() }
+    }
+
     fn ids(self) -> (Option<Uid>, Option<Gid>) {
         (Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))
     }
@@ -93,8 +100,10 @@ impl Directory {
     pub(crate) fn put_link(&self, name: &OsStr, target: &Path, owner: Owner) -> io::Result<()> {
         self.put(name, |temporary| {
             symlinkat(target, &self.fd, temporary)?;
-            let (uid, gid) = owner.ids();
-            fchownat(&self.fd, temporary, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            if owner != Owner::of_this_process() {
+                let (uid, gid) = owner.ids();
+                fchownat(&self.fd, temporary, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            }
             Ok(())
         })
     }

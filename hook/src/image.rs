@@ -79,8 +79,8 @@ fn libc(rootfs: &Rootfs, loaders: &[(&Loader, Class, Machine)]) -> Option<Libc> 
 }
 
 fn abi(rootfs: &Rootfs, loader: &Loader) -> Option<(Class, Machine)> {
-    let mut file = rootfs.open_file(Path::new(loader.path)).ok()?;
-    let elf = Elf::read(&mut file).ok()?;
+    let file = rootfs.open_file(Path::new(loader.path)).ok()?;
+    let elf = Elf::read(&file).ok()?;
     Some((elf.class, elf.machine))
 }
 

@@ -21,18 +21,30 @@ const USUAL_SIZE: usize = 4096;
 /// A file tree below a prefix.
 ///
 /// Directories on the way to files are resolved once in the life of a value, which is that of one
-/// decision: a decision looks at a few directories hundreds of times.
+/// decision: a decision looks at a few directories, there or not, hundreds of times.
 #[derive(Clone, Debug)]
 pub struct Host {
     prefix: PathBuf,
-    /// Links resolved, by the path that was asked for.
-    directories: Arc<Mutex<HashMap<OsString, PathBuf>>>,
+    /// Links resolved, by the path that was asked for; `None` is missing.
+    directories: Arc<Mutex<HashMap<OsString, Option<PathBuf>>>>,
+}
+
+/// What a path leads to.
+pub(crate) struct Found {
+    /// Without links.
+    pub path: PathBuf,
+    pub metadata: Metadata,
 }
 
 impl Host {
     /// The tree below `prefix`.
     pub fn new(prefix: impl Into<PathBuf>) -> Self {
         Self { prefix: prefix.into(), directories: Arc::default() }
+    }
+
+    /// The same tree, of which nothing is known yet.
+    pub fn afresh(&self) -> Self {
+        Self::new(self.prefix.clone())
     }
 
     /// The tree below `root`, a directory of this tree, as a driver root is: absolute links in it
@@ -57,42 +69,54 @@ impl Host {
     /// # Errors
     /// `NotFound` if a component is missing, `FilesystemLoop` (as `Other`) after 40 links.
     pub fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(self.find(path)?.path)
+    }
+
+    /// As [`Self::resolve`], with what is there.
+    pub(crate) fn find(&self, path: &Path) -> io::Result<Found> {
         self.follow(path, 0)
     }
 
     /// After `links` links that led here.
-    fn follow(&self, path: &Path, links: usize) -> io::Result<PathBuf> {
-        let Some(parent) = path.parent() else { return Ok(PathBuf::from("/")) };
-        let mut done = self.directory(parent, links)?;
-        let Some(name) = path.file_name() else {
-            // `..` is where the directory before it really lies.
-            done.pop();
-            return Ok(done);
+    fn follow(&self, path: &Path, links: usize) -> io::Result<Found> {
+        let mut done = match path.parent() {
+            Some(parent) => self.directory(parent, links)?,
+            None => PathBuf::from("/"),
         };
-        let real = self.join(&done.join(name));
-        if !fs::symlink_metadata(&real)?.is_symlink() {
-            done.push(name);
-            return Ok(done);
+        match path.file_name() {
+            Some(name) => done.push(name),
+            // `..` is where the directory before it really lies.
+            None => _ = done.pop(),
+        }
+        let real = self.join(&done);
+        let metadata = fs::symlink_metadata(&real)?;
+        if !metadata.is_symlink() || path.file_name().is_none() {
+            return Ok(Found { path: done, metadata });
         }
         if links == MAX_LINKS {
             return Err(io::Error::other(format!("too many links at {}", path.display())));
         }
+        done.pop();
         self.follow(&done.join(fs::read_link(&real)?), links + 1)
     }
 
     fn directory(&self, path: &Path, links: usize) -> io::Result<PathBuf> {
         let known = || self.directories.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(resolved) = known().get(path.as_os_str()) {
-            return Ok(resolved.clone());
+            return resolved.clone().ok_or_else(|| io::ErrorKind::NotFound.into());
         }
-        let resolved = self.follow(path, links)?;
+        let resolved = match self.follow(path, links) {
+            Ok(found) => Some(found.path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
         known().insert(path.into(), resolved.clone());
-        Ok(resolved)
+        resolved.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// What `path` is, links followed.
     pub fn metadata(&self, path: &Path) -> io::Result<Metadata> {
-        fs::symlink_metadata(self.join(&self.resolve(path)?))
+        Ok(self.find(path)?.metadata)
     }
 
     /// What `path` is; links are followed in its parents only.

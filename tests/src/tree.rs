@@ -156,7 +156,7 @@ fn write_cache(path: &Path) -> Result<()> {
             if entry.file_type()?.is_dir() {
                 dirs.push(entry.path());
             } else if entry.file_type()?.is_file()
-                && let Ok(elf) = nvidia_oci::elf::Elf::read(&mut fs::File::open(entry.path())?)
+                && let Ok(elf) = nvidia_oci::elf::Elf::read(&fs::File::open(entry.path())?)
                 && let Some(soname) = elf.soname
             {
                 let place = Path::new("/").join(dir.strip_prefix(root)?).join(&soname);

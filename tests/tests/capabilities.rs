@@ -206,7 +206,7 @@ fn sonames(node: &Node, capabilities: &str) -> BTreeMap<String, (PathBuf, PathBu
     for mount in &plan.edits.mounts {
         let path = host.join(&mount.source);
         let Ok(mut file) = fs::File::open(&path) else { continue };
-        let elf = match Elf::read(&mut file) {
+        let elf = match Elf::read(&file) {
             Ok(elf) => elf,
             Err(ElfError::NotElf | ElfError::Truncated(_)) => continue,
             Err(error) => panic!("{}: {error}", path.display()),

@@ -8,7 +8,7 @@ use std::slice;
 use super::{DriverFile, FileKind};
 use crate::Host;
 use crate::elf::Elf;
-use crate::host::below;
+use crate::host::{Found, below};
 
 const BINARIES: [&str; 9] = [
     "nvidia-smi",
@@ -77,8 +77,8 @@ impl Place<'_> {
     /// destination is the path in the driver root.
     pub(super) fn first(&self, kind: FileKind, dirs: &[Dir], name: &str) -> Option<DriverFile> {
         dirs.iter().find_map(|dir| {
-            let resolved = self.tree.resolve(&dir.resolved.join(name)).ok()?;
-            let metadata = fs::symlink_metadata(self.tree.join(&resolved)).ok()?;
+            let Found { path: resolved, metadata } =
+                self.tree.find(&dir.resolved.join(name)).ok()?;
             let executable = metadata.permissions().mode() & 0o111 != 0;
             if !metadata.is_file() || (kind == FileKind::Binary && !executable) {
                 return None;
@@ -137,7 +137,7 @@ pub(super) fn binaries(
 
 /// The loader that a program asks for, if no container has it.
 fn foreign_loader(place: &Place, file: &DriverFile) -> Option<String> {
-    let loader = Elf::read(&mut place.host.open(&file.source).ok()?).ok()?.interpreter?;
+    let loader = Elf::read(&place.host.open(&file.source).ok()?).ok()?.interpreter?;
     (!LOADER_DIRS.iter().any(|dir| loader.starts_with(dir))).then_some(loader)
 }
 

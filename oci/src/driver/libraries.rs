@@ -3,13 +3,13 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 
 use super::root::{cached_dirs, search_dirs};
 use super::{Library, is_version};
-use crate::Host;
 use crate::elf::{Class, Elf, ElfError, Machine, ObjectKind};
+use crate::{Host, host};
 
 /// Versioned on their own: the platform libraries of EGL.
 const EXTERNAL: [&str; 5] = [
@@ -111,7 +111,7 @@ impl Dirs {
             let paths =
                 names.map(PathBuf::from).chain(vdpau.map(|name| Path::new("vdpau").join(name)));
             for name in paths {
-                let Ok(path) = tree.resolve(&dir.path.join(&name)) else {
+                let Ok(host::Found { path, metadata }) = tree.find(&dir.path.join(&name)) else {
                     continue;
                 };
                 if !seen.insert(path.clone()) {
@@ -122,7 +122,7 @@ impl Dirs {
                     left_out.push((dir.path.join(name), reason));
                     continue;
                 }
-                match Library::read(tree, &path) {
+                match Library::read(tree, &path, &metadata) {
                     Ok(library) => found.push(Found { library, dir }),
                     Err(error) => left_out.push((path, error.to_string())),
                 }
@@ -187,13 +187,12 @@ impl Dir {
 
 impl Library {
     /// Reads the library `path`, whose links are resolved.
-    fn read(tree: &Host, path: &Path) -> Result<Self, ElfError> {
-        let real = tree.join(path);
+    fn read(tree: &Host, path: &Path, metadata: &Metadata) -> Result<Self, ElfError> {
         // Opening a pipe would wait for its other end.
-        if !fs::symlink_metadata(&real)?.is_file() {
+        if !metadata.is_file() {
             return Err(ElfError::NotElf);
         }
-        let elf = Elf::read(&mut File::open(&real)?)?;
+        let elf = Elf::read(&File::open(tree.join(path))?)?;
         if elf.kind != ObjectKind::Shared {
             return Err(ElfError::Damaged("no shared library"));
         }

@@ -4,7 +4,9 @@
 //! the way the loader finds it (`PT_DYNAMIC`, `DT_STRTAB`, the `PT_LOAD` that holds it), so that a
 //! library without section headers is read as well. Each read is bounded, whatever the file says.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 
 use elf::abi;
 use elf::dynamic::Dyn;
@@ -88,11 +90,11 @@ pub enum ElfError {
 }
 
 impl Elf {
-    /// Reads the facts of `file`, from its start.
+    /// Reads the facts of `file`, wherever it was read to.
     ///
     /// # Errors
     /// It is no ELF file, ends too early, or contradicts itself.
-    pub fn read(file: &mut (impl Read + Seek)) -> Result<Self, ElfError> {
+    pub fn read(file: &File) -> Result<Self, ElfError> {
         let head = read_at(file, 0, HEAD)?;
         let header = header(&head)?;
         let segments = segments(file, &header, &head)?;
@@ -129,7 +131,7 @@ fn header(head: &[u8]) -> Result<FileHeader<AnyEndian>, ElfError> {
 }
 
 fn segments(
-    file: &mut (impl Read + Seek),
+    file: &File,
     header: &FileHeader<AnyEndian>,
     head: &[u8],
 ) -> Result<Vec<ProgramHeader>, ElfError> {
@@ -163,7 +165,7 @@ fn find(segments: &[ProgramHeader], kind: u32) -> Option<&ProgramHeader> {
 }
 
 fn soname(
-    file: &mut (impl Read + Seek),
+    file: &File,
     header: &FileHeader<AnyEndian>,
     segments: &[ProgramHeader],
     dynamic: &ProgramHeader,
@@ -209,12 +211,7 @@ fn file_offset(segments: &[ProgramHeader], address: u64) -> Option<u64> {
 }
 
 /// The NUL-terminated text at `offset`, of at most `limit` bytes with its NUL.
-fn string(
-    file: &mut (impl Read + Seek),
-    offset: u64,
-    limit: u64,
-    what: &'static str,
-) -> Result<String, ElfError> {
+fn string(file: &File, offset: u64, limit: u64, what: &'static str) -> Result<String, ElfError> {
     let bytes = read_at(file, offset, limit)?;
     let Some(end) = bytes.iter().position(|byte| *byte == 0) else {
         return Err(match bytes.len() as u64 == limit {
@@ -230,14 +227,22 @@ fn string(
 }
 
 /// Up to `limit` bytes at `offset`; fewer at the end of the file.
-fn read_at(file: &mut (impl Read + Seek), offset: u64, limit: u64) -> Result<Vec<u8>, ElfError> {
+fn read_at(file: &File, offset: u64, limit: u64) -> Result<Vec<u8>, ElfError> {
     // Beyond what a file offset can be, and so beyond the end of every file.
     if i64::try_from(offset).is_err() {
         return Ok(Vec::new());
     }
-    file.seek(SeekFrom::Start(offset))?;
-    let mut bytes = Vec::with_capacity(usize::try_from(limit).unwrap_or_default());
-    file.take(limit).read_to_end(&mut bytes)?;
+    let mut bytes = vec![0; usize::try_from(limit).unwrap_or_default()];
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset.saturating_add(filled as u64)) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bytes.truncate(filled);
     Ok(bytes)
 }
 
@@ -268,8 +273,7 @@ fn kind(number: u16) -> ObjectKind {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::io::Cursor;
+    use std::io::Write;
 
     use proptest::prelude::*;
 
@@ -277,7 +281,9 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Elf, ElfError> {
-        Elf::read(&mut Cursor::new(bytes))
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Elf::read(&file)
     }
 
     #[test]
@@ -304,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_program_names_its_loader() {
-        let elf = Elf::read(&mut File::open("/proc/self/exe").unwrap()).unwrap();
+        let elf = Elf::read(&File::open("/proc/self/exe").unwrap()).unwrap();
         if let Some(interpreter) = elf.interpreter {
             assert!(interpreter.starts_with("/lib"), "{interpreter}");
         }

@@ -40,7 +40,7 @@ impl Plan {
     /// [`Code::DriverChanged`] if it does not.
     pub fn confirm(&self, host: &Host, before: Option<&Standing>) -> Result<()> {
         // Not by the links that the first look followed.
-        let now = self.standing(&Host::new(host.prefix()))?;
+        let now = self.standing(&host.afresh())?;
         if now.as_ref() == before {
             return Ok(());
         }

@@ -410,7 +410,8 @@ fn a_node_without_driver_refuses_or_starts_as_it_is_set() {
     let host = Host::new(dir.path());
     let spec = Spec::new(json!({"process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]}}));
     let outcome = |config: &Config| {
-        plan(&host, config, Handler::Nvidia, &Image::default(), &spec).map_err(|error| error.code())
+        plan(&host.afresh(), config, Handler::Nvidia, &Image::default(), &spec)
+            .map_err(|error| error.code())
     };
     let start = Config { no_driver: NoDriver::Start, ..Config::default() };
     assert_eq!(outcome(&Config::default()).unwrap_err(), Code::NoKernelDriver);

@@ -76,11 +76,12 @@ fn prepare(
     request: Request,
     mut warnings: Vec<String>,
 ) -> Result<Answer> {
-    let host = Host::new(&config.host_root);
+    let mut host = Host::new(&config.host_root);
     let mut inquiry = Inquiry::read(&host, config, request)?;
     let needs = inquiry.needs(config, handler)?;
     if !needs.is_empty() {
         needs.iter().try_for_each(|need| nvidia_hook::host::satisfy(&host, need))?;
+        host = host.afresh();
         inquiry.read_again(&host, config)?;
     }
     let mounts: Vec<RootfsMount> = job.rootfs.iter().cloned().map(Into::into).collect();

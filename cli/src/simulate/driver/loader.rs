@@ -34,7 +34,7 @@ fn add(cache: &mut Cache, host: &Host, folder: &Path) -> Result<()> {
         if !name.starts_with("lib") || !host.metadata(&path)?.is_file() {
             continue;
         }
-        let library = Elf::read(&mut host.open(&path)?)
+        let library = Elf::read(&host.open(&path)?)
             .with_context(|| format!("cannot read {}", path.display()))?;
         if library.soname.as_deref() == Some(name) || name.ends_with(".so") {
             cache.insert(name, &path, library.class, library.machine);
