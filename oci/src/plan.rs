@@ -151,9 +151,9 @@ impl Inquiry {
         let gpus = gpus::select(request, inventory, handler)?;
         let granted = Granted::of(request, config, handler)?;
         let device_id = |gpu: &Gpu| gpu.device_id(host);
-        let facts = Facts::of(kernel_driver, &gpus, device_id);
+        let facts = || Facts::of(kernel_driver, &gpus, device_id);
         let findings =
-            requirement::check(&request.requirements, config.requirements(handler), &facts)?;
+            requirement::check(&request.requirements, config.requirements(handler), facts)?;
         report.requirements = findings.met;
         report.warnings.extend(findings.warnings);
         report.warnings.extend(unanswered(request));

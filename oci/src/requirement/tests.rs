@@ -22,7 +22,7 @@ fn asked(variable: &str, expression: &str) -> Vec<Requirement> {
 }
 
 fn held(expression: &str, facts: &Facts) -> Result<Findings> {
-    check(&asked("NVIDIA_REQUIRE_CUDA", expression), Requirements::Enforce, facts)
+    check(&asked("NVIDIA_REQUIRE_CUDA", expression), Requirements::Enforce, || facts.clone())
 }
 
 /// `met`, `warned` or `refused`.
@@ -112,9 +112,9 @@ fn what_is_no_requirement_is_refused_unless_it_is_the_version_of_an_image() {
     assert_eq!(error.code(), Code::RequirementInvalid);
     assert!(error.to_string().contains("NVIDIA_REQUIRE_CUDA has \"cuda>>\""), "{error}");
     let legacy = asked("CUDA_VERSION", "cuda>=abc");
-    assert_eq!(check(&legacy, Requirements::Enforce, &node).unwrap().warnings.len(), 1);
+    assert_eq!(check(&legacy, Requirements::Enforce, || node.clone()).unwrap().warnings.len(), 1);
     let legacy = asked("CUDA_VERSION", "cuda>=99.0");
-    check(&legacy, Requirements::Enforce, &node).unwrap_err();
+    check(&legacy, Requirements::Enforce, || node.clone()).unwrap_err();
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn nothing_is_refused_where_it_is_only_warned_of() {
     let node = facts("550.1", &[]);
     for expression in ["cuda>=99", "cuda>>"] {
         let asked = asked("NVIDIA_REQUIRE_CUDA", expression);
-        let findings = check(&asked, Requirements::Warn, &node).unwrap();
+        let findings = check(&asked, Requirements::Warn, || node.clone()).unwrap();
         assert!(findings.warnings[0].contains(expression), "{findings:?}");
-        assert_eq!(check(&asked, Requirements::Off, &node).unwrap(), Findings::default());
+        assert_eq!(check(&asked, Requirements::Off, || node.clone()).unwrap(), Findings::default());
     }
 }
 

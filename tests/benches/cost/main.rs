@@ -57,10 +57,12 @@ fn main() {
         containerd.assert_clean();
     }
     front::measure(&node);
-    title("work inside Create, 8 GPUs, Debian's driver 550");
+    title("work in Create, 8 GPUs, driver 550");
     for mounts in [0, MOUNTS] {
-        let name = format!("{mounts} more mounts on the node");
-        line(&name, WORK, &with_a_real_driver(mounts), None);
+        for (capabilities, setting) in [("default", "auto"), ("all", "all")] {
+            let name = format!("{capabilities} capabilities, {mounts} mounts");
+            line(&name, WORK, &with_a_real_driver(mounts, setting), None);
+        }
     }
 }
 
@@ -187,10 +189,12 @@ fn relays(containerd: &Containerd) -> u64 {
         .sum()
 }
 
-/// How long workers lived on a node with a real driver and so many mounts more.
-fn with_a_real_driver(mounts: u32) -> Vec<Duration> {
+/// How long workers lived on a node with a real driver and so many mounts more, where
+/// `driver-capabilities` is so.
+fn with_a_real_driver(mounts: u32, capabilities: &str) -> Vec<Duration> {
     let node = Node::new(8);
-    node.configure("", "driver-root = '/real-driver'");
+    let settings = format!("driver-root = '/real-driver'\ndriver-capabilities = '{capabilities}'");
+    node.configure("", &settings);
     let root = node.root().join("real-driver");
     fs::create_dir(&root).expect("mkdir");
     let containerd = Containerd::start(Release::Installed);
