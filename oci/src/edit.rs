@@ -3,17 +3,17 @@
 //! The rules are those of the CDI library, so that a container looks the same by whichever way it
 //! got its GPU, except that what is there already is replaced and never doubled.
 
+mod entry;
+
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use oci_spec::runtime::{
-    LinuxDeviceBuilder, LinuxDeviceCgroupBuilder, LinuxDeviceType, MountBuilder,
-};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::{Code, Error, Host, Result, Spec};
+use crate::cdi::{Hook, IntelRdt, NetDevice};
+use crate::{Host, Result, Spec};
 
 /// Hooks by which NVIDIA's legacy runtime injects a second time, by base name.
 const LEGACY_HOOKS: [&str; 2] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit"];
@@ -24,36 +24,57 @@ pub struct Edits {
     /// `(name, value)`: one entry of each name after the edit.
     pub env: Vec<(String, String)>,
     pub devices: Vec<DeviceNode>,
+    /// Interfaces that move into the container.
+    pub net_devices: Vec<NetDevice>,
     pub mounts: Vec<Mount>,
+    pub hooks: Vec<Hook>,
     /// Groups that a process needs in order to open a device node.
     pub additional_gids: Vec<u32>,
+    /// In place of what the spec has.
+    pub intel_rdt: Option<IntelRdt>,
 }
 
-/// A character device node, and the one device-cgroup rule that goes with it.
+/// A device node, and the one device-cgroup rule that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
     /// In the container.
     pub path: PathBuf,
     /// On the host, as the host names it.
     pub host_path: PathBuf,
+    pub kind: DeviceKind,
     pub major: u32,
     pub minor: u32,
-    /// Permission bits, such as `0o666`.
-    pub mode: u32,
+    /// Permission bits, such as `0o666`; `None`: those that runc gives.
+    pub mode: Option<u32>,
     pub uid: u32,
     pub gid: u32,
+    /// What the device cgroup allows, of `rwm`.
+    pub access: String,
     /// Whether it is a bind mount of the host's node. In a user namespace runc can make no node
     /// and binds the host's `path` instead, which need not be the device that is meant.
     pub bind: bool,
 }
 
-/// A bind mount.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What kind of node it is, as the OCI spec tells them apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceKind {
+    #[default]
+    Character,
+    Unbuffered,
+    Block,
+    Fifo,
+}
+
+/// A mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Mount {
-    /// On the host, as the host names it.
+    /// On the host, as the host names it; of a file system without source anything.
     pub source: PathBuf,
     /// In the container.
     pub destination: PathBuf,
+    /// `bind`, or that of the file system; empty: not said.
+    pub kind: String,
     pub options: Vec<String>,
 }
 
@@ -72,8 +93,12 @@ impl Edits {
         for device in &mut self.devices {
             device.host_path = here(&device.host_path);
         }
-        for mount in &mut self.mounts {
+        for mount in self.mounts.iter_mut().filter(|mount| mount.source.is_absolute()) {
             mount.source = here(&mount.source);
+        }
+        // One of the stage startContainer is a program of the container.
+        for hook in self.hooks.iter_mut().filter(|hook| hook.hook_name != "startContainer") {
+            hook.path = here(Path::new(&hook.path)).display().to_string();
         }
         self
     }
@@ -87,7 +112,12 @@ impl Edits {
         remove_legacy_hooks(spec);
         self.apply_env(spec)?;
         self.apply_devices(spec)?;
+        self.apply_net_devices(spec)?;
         self.apply_mounts(spec)?;
+        self.apply_hooks(spec)?;
+        if let Some(rdt) = &self.intel_rdt {
+            spec.object_mut(&["linux"])?.insert("intelRdt".to_owned(), entry::json(rdt)?);
+        }
         self.apply_gids(spec)
     }
 
@@ -117,28 +147,43 @@ impl Edits {
         if self.devices.is_empty() {
             return Ok(());
         }
+        let devices = last_of_each(&self.devices, |device| &device.path);
         let list = spec.list_mut(&["linux", "devices"])?;
-        let ours = self.devices.iter().map(|device| clean(&device.path)).collect();
+        let ours = devices.iter().map(|device| clean(&device.path)).collect();
         list.retain(|entry| !is_among(entry, "path", &ours));
-        for device in self.devices.iter().filter(|device| !device.bind) {
+        for device in devices.iter().filter(|device| !device.bind) {
             list.push(device.entry()?);
         }
         let rules = spec.list_mut(&["linux", "resources", "devices"])?;
         // At the end, as a later rule of the list overrides an earlier one.
         for device in &self.devices {
-            let rule = device.rule()?;
+            let Some(rule) = device.rule()? else { continue };
             rules.retain(|present| *present != rule);
             rules.push(rule);
         }
         Ok(())
     }
 
+    fn apply_net_devices(&self, spec: &mut Spec) -> Result<()> {
+        if self.net_devices.is_empty() {
+            return Ok(());
+        }
+        let devices = spec.object_mut(&["linux", "netDevices"])?;
+        for device in &self.net_devices {
+            let entry = Map::from_iter([("name".to_owned(), Value::from(device.name.as_str()))]);
+            devices.insert(device.host_interface_name.clone(), Value::Object(entry));
+        }
+        Ok(())
+    }
+
     fn apply_mounts(&self, spec: &mut Spec) -> Result<()> {
-        let bound = self.devices.iter().filter(|device| device.bind).map(DeviceNode::mount);
+        let devices = last_of_each(&self.devices, |device| &device.path);
+        let bound = devices.into_iter().filter(|device| device.bind).map(DeviceNode::mount);
         let ours: Vec<Mount> = bound.chain(self.mounts.iter().cloned()).collect();
         if ours.is_empty() {
             return Ok(());
         }
+        let ours = last_of_each(&ours, |mount| &mount.destination);
         let list = spec.list_mut(&["mounts"])?;
         let places = ours.iter().map(|mount| clean(&mount.destination)).collect();
         list.retain(|entry| !is_among(entry, "destination", &places));
@@ -152,6 +197,17 @@ impl Edits {
                 .and_then(Value::as_str)
                 .map_or(0, |path| depth(Path::new(path)))
         });
+        Ok(())
+    }
+
+    fn apply_hooks(&self, spec: &mut Spec) -> Result<()> {
+        for hook in &self.hooks {
+            let list = spec.list_mut(&["hooks", &hook.hook_name])?;
+            let entry = entry::hook(hook)?;
+            if !list.contains(&entry) {
+                list.push(entry);
+            }
+        }
         Ok(())
     }
 
@@ -169,60 +225,13 @@ impl Edits {
     }
 }
 
-impl DeviceNode {
-    fn entry(&self) -> Result<Value> {
-        let mut device = LinuxDeviceBuilder::default()
-            .path(&self.path)
-            .typ(LinuxDeviceType::C)
-            .major(i64::from(self.major))
-            .minor(i64::from(self.minor))
-            .file_mode(self.mode);
-        // Root is what an absent owner means.
-        if self.uid != 0 {
-            device = device.uid(self.uid);
-        }
-        if self.gid != 0 {
-            device = device.gid(self.gid);
-        }
-        json(device.build())
-    }
-
-    fn rule(&self) -> Result<Value> {
-        let rule = LinuxDeviceCgroupBuilder::default()
-            .allow(true)
-            .typ(LinuxDeviceType::C)
-            .major(i64::from(self.major))
-            .minor(i64::from(self.minor))
-            .access("rwm");
-        json(rule.build())
-    }
-
-    /// No option that needs a second mount call: in a user namespace that one fails where the
-    /// host's `/dev` has flags of its own.
-    fn mount(&self) -> Mount {
-        Mount {
-            source: self.host_path.clone(),
-            destination: self.path.clone(),
-            options: ["bind", "rprivate"].map(str::to_owned).into(),
-        }
-    }
-}
-
-impl Mount {
-    fn entry(&self) -> Result<Value> {
-        let mount = MountBuilder::default()
-            .destination(&self.destination)
-            .typ("bind")
-            .source(&self.source)
-            .options(self.options.clone());
-        json(mount.build())
-    }
-}
-
-fn json<T: Serialize>(built: Result<T, oci_spec::OciSpecError>) -> Result<Value> {
-    let what = "an entry cannot be written into the OCI spec";
-    let built = built.map_err(|error| Error::caused(Code::SpecUnreadable, what, error))?;
-    serde_json::to_value(built).map_err(|error| Error::caused(Code::SpecUnreadable, what, error))
+/// Of those at one place the last, where it stands.
+fn last_of_each<T>(items: &[T], place: impl Fn(&T) -> &PathBuf) -> Vec<&T> {
+    let mut seen = HashSet::new();
+    let mut last: Vec<&T> =
+        items.iter().rev().filter(|item| seen.insert(clean(place(item)))).collect();
+    last.reverse();
+    last
 }
 
 /// Whoever gets devices here must not get them once more, unfiltered, by NVIDIA's own hook.

@@ -41,7 +41,7 @@ pub use config::{
     NoDriver, OnDenied, Origin, Policy, Requirements, Setting, Settings, Value as SettingValue,
 };
 pub use driver::{Driver, DriverFile, FileKind, Library};
-pub use edit::{DeviceNode, Edits, Mount};
+pub use edit::{DeviceKind, DeviceNode, Edits, Mount};
 pub use error::{Code, Error, Result};
 pub use gpu::{BusId, ControlNode, Gpu, Inventory, NodeNumbers};
 pub use handler::Handler;

@@ -142,6 +142,15 @@ impl Spec {
         value.as_array_mut().ok_or_else(|| misshapen(path, "a list"))
     }
 
+    /// The object at `path`; it and those above it are made where they are absent or null.
+    pub(crate) fn object_mut(&mut self, path: &[&str]) -> Result<&mut Map<String, Value>> {
+        let mut value = &mut self.0;
+        for key in path {
+            value = object_at(value, path)?.entry(*key).or_insert(Value::Null);
+        }
+        object_at(value, path)
+    }
+
     /// The list at `path` if there is one; nothing is made.
     pub(crate) fn existing_list_mut(&mut self, pointer: &str) -> Option<&mut Vec<Value>> {
         self.0.pointer_mut(pointer)?.as_array_mut()
@@ -168,7 +177,7 @@ fn object_at<'a>(value: &'a mut Value, path: &[&str]) -> Result<&'a mut Map<Stri
     if value.is_null() {
         *value = Value::Object(Map::new());
     }
-    value.as_object_mut().ok_or_else(|| misshapen(path, "in an object"))
+    value.as_object_mut().ok_or_else(|| misshapen(path, "in an object, or none"))
 }
 
 fn misshapen(path: &[&str], expected: &str) -> Error {

@@ -81,11 +81,11 @@ impl Registry {
             let known = self.devices.entry(file.spec.kind.clone()).or_default();
             for (device, Device { name, .. }) in file.spec.devices.iter().enumerate() {
                 let mut place = Place { file: at, device, conflict: false };
-                if let Some(before) = known.get(name) {
-                    if self.files.get(before.file).is_some_and(|other| other.rank == file.rank) {
-                        conflicts.entry((before.file, at)).or_default().push(name.clone());
-                        place.conflict = true;
-                    }
+                if let Some(before) = known.get(name)
+                    && self.files.get(before.file).is_some_and(|other| other.rank == file.rank)
+                {
+                    conflicts.entry((before.file, at)).or_default().push(name.clone());
+                    place.conflict = true;
                 }
                 known.insert(name.clone(), place);
             }

@@ -10,9 +10,11 @@ fn device(name: &str, minor: u32) -> DeviceNode {
         path,
         major: 195,
         minor,
-        mode: 0o666,
+        kind: DeviceKind::Character,
+        mode: Some(0o666),
         uid: 0,
         gid: 0,
+        access: "rwm".to_owned(),
         bind: false,
     }
 }
@@ -21,6 +23,7 @@ fn mount(source: &str, destination: &str) -> Mount {
     Mount {
         source: source.into(),
         destination: destination.into(),
+        kind: "bind".to_owned(),
         options: vec!["ro".to_owned(), "rbind".to_owned()],
     }
 }
@@ -31,6 +34,16 @@ fn edits() -> Edits {
         devices: vec![device("nvidia0", 0), device("nvidiactl", 255)],
         mounts: vec![mount("/r/usr/lib/x", "/usr/lib/x"), mount("/r/bin", "/bin")],
         additional_gids: vec![44],
+        ..Edits::default()
+    }
+}
+
+fn hook(stage: &str, path: &str, timed: bool) -> Hook {
+    Hook {
+        hook_name: stage.to_owned(),
+        path: path.to_owned(),
+        timeout: timed.then_some(3),
+        ..Hook::default()
     }
 }
 
@@ -86,6 +99,71 @@ fn what_is_there_is_replaced_and_the_rest_stays() {
 }
 
 #[test]
+fn hooks_interfaces_and_resource_control_are_written() {
+    let rdt = IntelRdt { clos_id: "c".to_owned(), enable_cmt: true, ..IntelRdt::default() };
+    let run = Hook {
+        args: vec!["h".to_owned()],
+        env: vec!["A=1".to_owned()],
+        ..hook("poststart", "/h", true)
+    };
+    let interface = NetDevice { host_interface_name: "eth1".to_owned(), name: "net0".to_owned() };
+    let edits = Edits {
+        hooks: vec![hook("prestart", "/h", false), run],
+        net_devices: vec![interface],
+        intel_rdt: Some(rdt),
+        ..Edits::default()
+    };
+    let before =
+        json!({"hooks": {"prestart": [{"path": "/x"}]}, "linux": {"intelRdt": {"closID": "d"}}});
+    assert_eq!(
+        applied(&edits, before),
+        json!({
+            "hooks": {
+                "prestart": [{"path": "/x"}, {"path": "/h"}],
+                "poststart": [{"path": "/h", "args": ["h"], "env": ["A=1"], "timeout": 3}],
+            },
+            "linux": {
+                "intelRdt": {"closID": "c", "enableCMT": true},
+                "netDevices": {"eth1": {"name": "net0"}},
+            },
+        })
+    );
+}
+
+#[test]
+fn other_kinds_of_nodes_have_their_own_rules_or_none() {
+    let of = |kind, mode, access: &str| DeviceNode {
+        kind,
+        mode,
+        access: access.to_owned(),
+        ..device("x", 1)
+    };
+    let after = |node| applied(&Edits { devices: vec![node], ..Edits::default() }, json!({}));
+    let block = after(of(DeviceKind::Block, Some(0o600), "r"));
+    assert_eq!(block["linux"]["devices"][0]["type"], "b");
+    assert_eq!(block["linux"]["resources"]["devices"][0]["type"], "b");
+    assert_eq!(block["linux"]["resources"]["devices"][0]["access"], "r");
+    let fifo = after(of(DeviceKind::Fifo, None, "rwm"));
+    assert_eq!(fifo["linux"]["devices"][0].get("fileMode"), None);
+    assert_eq!(fifo["linux"]["resources"]["devices"], json!([]));
+}
+
+#[test]
+fn of_two_edits_of_one_place_the_later_counts() {
+    let edits = Edits {
+        devices: vec![device("x", 1), device("y", 2), device("./x", 3)],
+        mounts: vec![mount("/1", "/m"), mount("/2", "/m/")],
+        ..Edits::default()
+    };
+    let after = applied(&edits, json!({}));
+    let minors: Vec<_> =
+        after["linux"]["devices"].as_array().unwrap().iter().map(|d| &d["minor"]).collect();
+    assert_eq!(minors, [2, 3]);
+    assert_eq!(after["mounts"].as_array().unwrap().len(), 1);
+    assert_eq!(after["mounts"][0]["source"], "/2");
+}
+
+#[test]
 fn a_bound_device_is_a_mount_with_its_rule() {
     let bound =
         DeviceNode { bind: true, host_path: "/r/dev/nvidia0".into(), ..device("nvidia0", 0) };
@@ -129,11 +207,15 @@ fn sources_of_a_simulated_node_lie_below_its_prefix() {
     let edits = Edits {
         mounts: vec![mount("/r/d", "/d")],
         devices: vec![device("nvidia0", 0)],
+        hooks: vec![hook("prestart", "/r/h", false), hook("startContainer", "/r/h", false)],
         ..Edits::default()
     };
+    std::fs::write(dir.path().join("run/h"), "").unwrap();
     let here = edits.clone().on(&Host::new(dir.path()));
     assert_eq!(here.mounts[0].source, dir.path().join("run/d"));
     assert_eq!(here.devices[0].host_path, dir.path().join("dev/nvidia0"));
+    let paths: Vec<_> = here.hooks.iter().map(|hook| Path::new(&hook.path)).collect();
+    assert_eq!(paths, [&dir.path().join("run/h"), Path::new("/r/h")]);
     assert_eq!(edits.clone().on(&Host::new("/")), edits);
 }
 
@@ -148,6 +230,9 @@ prop_compose! {
         mounts in prop::collection::vec(any_name(), 0..4),
         env in prop::collection::vec(("[AB]{1,2}", "[a=]{0,2}"), 0..3),
         additional_gids in prop::collection::vec(0..3u32, 0..3),
+        hooks in prop::collection::vec(("prestart|poststop", "/[ab]", any::<bool>()), 0..3),
+        interfaces in prop::collection::vec(("[ab]", "[cd]"), 0..3),
+        clos in prop::option::of("[a-c]"),
     ) -> Edits {
         let devices = names.iter().map(|(name, minor, bind)| {
             DeviceNode { bind: *bind, ..device(name, *minor) }
@@ -157,6 +242,12 @@ prop_compose! {
             devices: devices.collect(),
             mounts: mounts.iter().map(|name| mount("/s", &format!("/m/{name}"))).collect(),
             additional_gids,
+            hooks: hooks.into_iter().map(|(stage, path, timed)| hook(&stage, &path, timed)).collect(),
+            net_devices: interfaces
+                .into_iter()
+                .map(|(host_interface_name, name)| NetDevice { host_interface_name, name })
+                .collect(),
+            intel_rdt: clos.map(|clos_id| IntelRdt { clos_id, ..IntelRdt::default() }),
         }
     }
 }
@@ -209,7 +300,9 @@ proptest! {
 
 /// Specs of any shape, with the names of the keys that edits look for.
 fn any_json() -> impl Strategy<Value = Value> {
-    const KEYS: [&str; 17] = [
+    const KEYS: [&str; 19] = [
+        "netDevices",
+        "intelRdt",
         "process",
         "env",
         "user",

@@ -223,7 +223,8 @@ impl Files<'_> {
         }
         self.report.given.push(Item::new(kind, shown, reason));
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        self.edits.mounts.push(Mount { source, destination: destination.to_path_buf(), options });
+        let (destination, kind) = (destination.to_path_buf(), "bind".to_owned());
+        self.edits.mounts.push(Mount { source, destination, kind, options });
         true
     }
 

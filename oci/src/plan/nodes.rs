@@ -7,8 +7,8 @@ use crate::capability::Granted;
 use crate::driver::of_control_node;
 use crate::report::{Item, ItemKind, Report};
 use crate::{
-    Capabilities, Code, ControlNode, DeviceNode, Edits, Error, Gpu, Host, Inventory, NodeNumbers,
-    Result, Spec,
+    Capabilities, Code, ControlNode, DeviceKind, DeviceNode, Edits, Error, Gpu, Host, Inventory,
+    NodeNumbers, Result, Spec,
 };
 
 /// Majors below are those of memory, terminals, block devices and the like
@@ -128,11 +128,13 @@ impl Nodes<'_> {
         self.edits.devices.push(DeviceNode {
             path: node.path.clone(),
             host_path: node.host_path.clone(),
+            kind: DeviceKind::Character,
             major: node.major,
             minor: node.minor,
-            mode: node.mode & 0o777,
+            mode: Some(node.mode & 0o777),
             uid: user.uid,
             gid: if node.gid == 0 { user.gid } else { node.gid },
+            access: "rwm".to_owned(),
             bind: in_user_namespace || !self.is_at_its_own_path(node),
         });
         if !node.exists {

@@ -115,7 +115,7 @@ mod tests {
         let mount = |path: &&str| Mount {
             source: "/x".into(),
             destination: (*path).into(),
-            options: Vec::new(),
+            ..Mount::default()
         };
         let mounts: Vec<Mount> = there.iter().map(mount).collect();
         let files = missing(given, &mounts, "550.163.01");

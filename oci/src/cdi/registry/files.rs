@@ -81,11 +81,11 @@ impl Files {
         if host.metadata(path).map_err(unreadable)?.is_dir() {
             return Ok(());
         }
-        if let Some(kind) = look(host, path).map_err(unreadable)? {
-            if !wanted(&kind) {
-                self.others.entry(kind).or_default().push(path.to_owned());
-                return Ok(());
-            }
+        if let Some(kind) = look(host, path).map_err(unreadable)?
+            && !wanted(&kind)
+        {
+            self.others.entry(kind).or_default().push(path.to_owned());
+            return Ok(());
         }
         trust::check_file(host, path, "CDI spec")
             .map_err(|error| Problem::Untrusted(error.what().to_owned()))?;
