@@ -6,4 +6,5 @@ mod differences;
 mod discovery;
 mod front;
 mod graphics;
+mod hooks;
 mod lossless;
