@@ -111,6 +111,7 @@ impl Fixture {
         let bind = |source: &str, destination: &str| Mount {
             source: self.path("driver").join(source),
             destination: destination.into(),
+            kind: "bind".to_owned(),
             options: ["bind", "ro"].map(str::to_owned).to_vec(),
         };
         Edits {
