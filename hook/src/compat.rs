@@ -84,8 +84,8 @@ fn choose(view: &Rootfs, host: &HostDriver) -> io::Result<Option<PathBuf>> {
         log::warn!("{} holds more than one libcuda", directory.display());
         return Ok(None);
     }
-    let mut file = view.open_file(&directory.join(library))?;
-    let note = elf::note(&mut file, NOTE, OWNER).unwrap_or_else(|error| {
+    let file = view.open_file(&directory.join(library))?;
+    let note = elf::note(&file, NOTE, OWNER).unwrap_or_else(|error| {
         log::warn!("{} in {}: {error}", library.display(), directory.display());
         None
     });

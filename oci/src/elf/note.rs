@@ -1,6 +1,6 @@
 //! Notes: what a vendor wrote into a library for those who look at it from outside.
 
-use std::io::{Read, Seek};
+use std::fs::File;
 
 use elf::abi;
 use elf::parse::{ParseAt, ParsingTable};
@@ -20,11 +20,7 @@ const NOTE_HEADER: usize = 12;
 ///
 /// # Errors
 /// It is no ELF file, ends too early, or contradicts itself.
-pub fn note(
-    file: &mut (impl Read + Seek),
-    name: &str,
-    owner: &str,
-) -> Result<Option<Vec<u8>>, ElfError> {
+pub fn note(file: &File, name: &str, owner: &str) -> Result<Option<Vec<u8>>, ElfError> {
     let head = read_at(file, 0, HEAD)?;
     let header = header(&head)?;
     if header.e_shnum == 0 {
@@ -84,7 +80,7 @@ fn starts_with_text(names: &[u8], at: u32, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Cursor;
+    use std::io::Write;
 
     use proptest::prelude::*;
 
@@ -92,7 +88,9 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Option<Vec<u8>>, ElfError> {
-        note(&mut Cursor::new(bytes), ".note.vendor", "Vendor")
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        note(&file, ".note.vendor", "Vendor")
     }
 
     #[test]
