@@ -217,11 +217,12 @@ impl Question {
         if !request::asks(&self.config_json, &self.settings)? {
             return Ok(Explanation::untouched(spec, known.clone()));
         }
+        known.request = policy::asker(spec);
         let (mut config, warnings) = Config::load(&self.settings)?;
-        known.warnings = warnings;
+        known.warnings.clone_from(&warnings);
         let judgement = policy::judge(spec, &config)?;
-        known.warnings.extend(judgement.warnings);
-        known.request = judgement.request.as_ref().map(|request| request.source.to_string());
+        *known = Report::of_judgement(self.handler, &judgement);
+        known.warnings.splice(0..0, warnings);
         if let Some(root) = &self.host_root {
             config.host_root.clone_from(root);
         }

@@ -24,6 +24,11 @@ pub(crate) fn apply(target: &mut Target<'_>, image: &Image, folders: &[PathBuf])
         }
     }
     let found = libraries::find(target.view(), &searched)?;
+    let cache = match image.libc {
+        Some(Libc::Musl) => None,
+        // An image without loader may have one of a machine that we do not know.
+        Some(Libc::Glibc) | None => ldcache::find(target)?,
+    };
     for library in &found {
         link(target, library)?;
     }
@@ -31,8 +36,7 @@ pub(crate) fn apply(target: &mut Target<'_>, image: &Image, folders: &[PathBuf])
     let fixups = Fixups { library_dirs, libraries, ..Fixups::default() };
     match image.libc {
         Some(Libc::Musl) => musl::apply(target, image, &fixups),
-        // An image without loader may have one of a machine that we do not know.
-        Some(Libc::Glibc) | None => ldcache::apply(target, image, &fixups),
+        Some(Libc::Glibc) | None => ldcache::apply(target, image, &fixups, cache),
     }
 }
 

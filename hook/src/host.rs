@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
@@ -22,16 +23,20 @@ const LOWEST_MAJOR: u32 = 10;
 /// For a look at what a name stands for, whatever it is.
 pub(crate) const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// Makes what [`nvidia_oci::needs`] found wanting.
+/// Makes what [`nvidia_oci::Inquiry::needs`] found wanting, all of it `within` a time.
 ///
 /// # Errors
 /// [`Code::ModuleNotLoaded`] with what modprobe said, [`Code::UuidUnknown`] if the GPU's node
 /// cannot be opened.
-pub fn satisfy(host: &Host, need: &Need) -> Result<()> {
-    match need {
-        Need::Module(name) => modprobe::load(host, name),
-        Need::Wake { minor, major } => wake::gpu(host, *major, *minor),
-    }
+pub fn satisfy(host: &Host, needs: &[Need], within: Duration) -> Result<()> {
+    let end = Instant::now() + within;
+    needs.iter().try_for_each(|need| {
+        let left = end.saturating_duration_since(Instant::now());
+        match need {
+            Need::Module(name) => modprobe::load(host, name, left),
+            Need::Wake { minor, major } => wake::gpu(host, *major, *minor, left),
+        }
+    })
 }
 
 /// Makes a device node with its `/dev/char` link; one that another process made meanwhile is

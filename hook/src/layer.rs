@@ -108,11 +108,15 @@ struct Fix<'a> {
 impl Fix<'_> {
     /// Does it; the answer is what a person should know.
     fn apply(&self, mut target: Target<'_>) -> Result<Vec<String>> {
+        let cache = match self.image.libc {
+            Some(Libc::Glibc) => ldcache::find(&mut target)?,
+            Some(Libc::Musl) | None => None,
+        };
         mountpoints::apply(&mut target, self.edits, &self.mounts)?;
         links::apply(&mut target, &self.fixups.links)?;
         files::apply(&mut target, &self.fixups.files)?;
         match self.image.libc {
-            Some(Libc::Glibc) => ldcache::apply(&mut target, self.image, self.fixups)?,
+            Some(Libc::Glibc) => ldcache::apply(&mut target, self.image, self.fixups, cache)?,
             Some(Libc::Musl) => musl::apply(&mut target, self.image, self.fixups)?,
             None => {}
         }

@@ -27,19 +27,38 @@ const MAX_LIBRARIES: usize = 4096;
 /// Configuration is compared with what should be there, never parsed.
 const MAX_CONFIG: u64 = 64 * 1024;
 
-/// Brings the libraries into the cache of a glibc image.
+/// The cache that an image came with, and its place.
+pub(crate) struct Found {
+    place: PathBuf,
+    bytes: Option<Vec<u8>>,
+    cache: Cache,
+}
+
+/// Reads the cache of a glibc image, before anything is written: a root filesystem that is written
+/// in place has no way back. `None` where a mount of the spec hides it.
 ///
 /// # Errors
 /// [`Code::CacheUnreadable`] if the image has a cache that is damaged: writing one without what
 /// it held would break the image's own programs.
-pub(crate) fn apply(target: &mut Target<'_>, image: &Image, fixups: &Fixups) -> Result<()> {
+pub(crate) fn find(target: &mut Target<'_>) -> Result<Option<Found>> {
+    let Some(place) = target.place(Path::new(CACHE))? else { return Ok(None) };
+    let bytes = read(target)?;
+    let cache = bytes.as_deref().map(Cache::parse).transpose().map_err(damaged)?;
+    Ok(Some(Found { place, bytes, cache: cache.unwrap_or_default() }))
+}
+
+/// Brings the libraries into the cache that was found.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn apply(
+    target: &mut Target<'_>,
+    image: &Image,
+    fixups: &Fixups,
+    found: Option<Found>,
+) -> Result<()> {
     configure(target, image, fixups)?;
-    let Some(place) = target.place(Path::new(CACHE))? else { return Ok(()) };
-    let old = read(target)?;
-    let mut cache = match &old {
-        Some(bytes) => Cache::parse(bytes).map_err(damaged)?,
-        None => Cache::default(),
-    };
+    let Some(Found { place, bytes: old, mut cache }) = found else { return Ok(()) };
     if target.holds_own(&place)? {
         drop_stale(target, &mut cache, fixups);
     }

@@ -1,5 +1,5 @@
 //! Loading a kernel module: the host's own modprobe, found in system directories only, with an
-//! empty environment and a deadline.
+//! empty environment and a limited time.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -13,16 +13,15 @@ use nvidia_oci::{Code, Error, Host, Result};
 
 const DIRECTORIES: [&str; 4] = ["/sbin", "/usr/sbin", "/bin", "/usr/bin"];
 
-/// Loading nvidia.ko on a machine of many GPUs takes seconds.
-const DEADLINE: Duration = Duration::from_secs(20);
 const AFTER_KILL: Duration = Duration::from_millis(200);
 const POLL: Duration = Duration::from_millis(2);
 
 /// As much of modprobe's words as an error carries.
 const MAX_WORDS: u64 = 1024;
 
-/// Loads `module`. A host below another prefix than `/` is simulated: its kernel is not ours.
-pub(crate) fn load(host: &Host, module: &str) -> Result<()> {
+/// Loads `module` within a time: seconds on a machine of many GPUs. A host below another prefix
+/// than `/` is simulated: its kernel is not ours.
+pub(crate) fn load(host: &Host, module: &str, within: Duration) -> Result<()> {
     let refused = |why: &str| {
         let what = format!("the kernel module {module} is not loaded{why}");
         Error::new(Code::ModuleNotLoaded, what)
@@ -37,7 +36,7 @@ pub(crate) fn load(host: &Host, module: &str) -> Result<()> {
     }
     let modprobe =
         find(&DIRECTORIES).ok_or_else(|| refused(", and this machine has no modprobe"))?;
-    run(&modprobe, module, DEADLINE).map_err(|error| {
+    run(&modprobe, module, within).map_err(|error| {
         let what = format!("the kernel module {module} could not be loaded");
         Error::caused(Code::ModuleNotLoaded, what, error)
     })
@@ -47,7 +46,7 @@ fn find(directories: &[&str]) -> Option<PathBuf> {
     directories.iter().map(|directory| Path::new(directory).join("modprobe")).find(|p| p.is_file())
 }
 
-fn run(modprobe: &Path, module: &str, deadline: Duration) -> io::Result<()> {
+fn run(modprobe: &Path, module: &str, within: Duration) -> io::Result<()> {
     let mut child = Command::new(modprobe)
         .args(["-q", "--", module])
         .env_clear()
@@ -56,7 +55,7 @@ fn run(modprobe: &Path, module: &str, deadline: Duration) -> io::Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    let status = wait(&mut child, deadline)?;
+    let status = wait(&mut child, within)?;
     if status.success() {
         return Ok(());
     }
@@ -66,15 +65,15 @@ fn run(modprobe: &Path, module: &str, deadline: Duration) -> io::Result<()> {
     Err(io::Error::other(format!("{} ends with {status}: {said}", modprobe.display())))
 }
 
-/// Waits for the child, which is killed at the deadline. One that the kernel holds even then is
+/// Waits for the child, which is killed when the time is over. One that the kernel holds even then is
 /// left to its fate, as waiting for it would hold us too.
-fn wait(child: &mut Child, deadline: Duration) -> io::Result<ExitStatus> {
-    if let Some(status) = wait_until(child, Instant::now() + deadline)? {
+fn wait(child: &mut Child, within: Duration) -> io::Result<ExitStatus> {
+    if let Some(status) = wait_until(child, Instant::now() + within)? {
         return Ok(status);
     }
     child.kill()?;
     wait_until(child, Instant::now() + AFTER_KILL)?;
-    let what = format!("modprobe did not end within {} s", deadline.as_secs());
+    let what = format!("modprobe did not end within {} s", within.as_secs());
     Err(io::Error::new(io::ErrorKind::TimedOut, what))
 }
 
@@ -106,6 +105,8 @@ mod tests {
 
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(60);
+
     fn script(text: &str) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("modprobe");
@@ -116,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_simulated_node_loads_nothing() {
-        let error = load(&Host::new("/tmp/node"), "nvidia-uvm").unwrap_err();
+        let error = load(&Host::new("/tmp/node"), "nvidia-uvm", LONG).unwrap_err();
         assert_eq!(error.code(), Code::ModuleNotLoaded);
         assert!(error.to_string().contains("/tmp/node"), "{error}");
     }
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn a_module_is_a_name() {
         for module in ["", "-r", "../x", "a b"] {
-            let error = load(&Host::new("/"), module).unwrap_err();
+            let error = load(&Host::new("/"), module, LONG).unwrap_err();
             assert!(error.to_string().contains("no name of a module"), "{error}");
         }
     }
@@ -133,9 +134,9 @@ mod tests {
     fn the_environment_is_empty_and_the_words_are_told() {
         // sh itself sets PWD and the like; what matters is that nothing of ours is there.
         let (_dir, path) = script("test \"$3\" = nvidia-uvm && test -z \"$CARGO_PKG_NAME$HOME\"");
-        run(&path, "nvidia-uvm", DEADLINE).unwrap();
+        run(&path, "nvidia-uvm", LONG).unwrap();
         let (_dir, path) = script("echo FATAL: no such module >&2; sleep 5 & exit 1");
-        let error = run(&path, "nvidia-uvm", DEADLINE).unwrap_err().to_string();
+        let error = run(&path, "nvidia-uvm", LONG).unwrap_err().to_string();
         assert!(error.contains("FATAL: no such module"), "{error}");
     }
 

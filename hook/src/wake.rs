@@ -15,17 +15,15 @@ use nvidia_oci::{Code, Error, Host, Result};
 
 use crate::host::{HANDLE, is_device, open_dev};
 
-/// The driver initialises a GPU when it is first opened: seconds on large machines.
-const DEADLINE: Duration = Duration::from_secs(15);
-
-/// Opens the GPU of the device number.
+/// Opens the GPU of the device number within a time: the driver initialises a GPU when it is first
+/// opened, which takes seconds on large machines.
 ///
 /// # Errors
 /// [`Code::UuidUnknown`] with what the driver answered.
-pub(crate) fn gpu(host: &Host, major: u32, minor: u32) -> Result<()> {
+pub(crate) fn gpu(host: &Host, major: u32, minor: u32, within: Duration) -> Result<()> {
     open_dev(host, Path::new("/dev"))
         .and_then(|dev| handle(&dev, major, minor))
-        .and_then(open_once)
+        .and_then(|node| open_once(node, within))
         .map_err(|error| {
             let what = format!("/dev/nvidia{minor} cannot be opened to learn the GPU's UUID");
             Error::caused(Code::UuidUnknown, what, error)
@@ -57,17 +55,17 @@ fn handle(dev: &OwnedFd, major: u32, minor: u32) -> io::Result<OwnedFd> {
 
 /// Opens what the handle stands for. A driver that hangs must not take the caller along: the
 /// thread is then left behind, and ends with the process, a short worker.
-fn open_once(handle: OwnedFd) -> io::Result<()> {
+fn open_once(handle: OwnedFd, within: Duration) -> io::Result<()> {
     let (answer, answered) = mpsc::channel();
     std::thread::spawn(move || {
         let device = format!("/proc/self/fd/{}", handle.as_raw_fd());
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let opened = open(device.as_str(), flags, Mode::empty()).map(drop);
         if answer.send(opened).is_err() {
-            log::debug!("a GPU was opened after the deadline");
+            log::debug!("a GPU was opened too late");
         }
     });
-    match answered.recv_timeout(DEADLINE) {
+    match answered.recv_timeout(within) {
         Ok(opened) => Ok(opened?),
         Err(_) => Err(Errno::ETIMEDOUT.into()),
     }
@@ -85,7 +83,7 @@ mod tests {
         let dev = dir.path().join("dev");
         fs::create_dir(&dev).unwrap();
         let host = Host::new(dir.path());
-        let wake = || gpu(&host, 195, 0).unwrap_err().to_string();
+        let wake = || gpu(&host, 195, 0, Duration::from_secs(60)).unwrap_err().to_string();
         // No driver here: the device that was made for it is opened, and answers so.
         assert!(wake().contains("No such device or address"), "{}", wake());
         assert_eq!(fs::read_dir(&dev).unwrap().count(), 0);

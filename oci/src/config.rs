@@ -62,6 +62,8 @@ pub struct Config {
     pub accept_volume_mounts: bool,
     /// `[features] ignore-imex-channel-requests`
     pub ignore_imex_channels: bool,
+    /// Not `[features] disable-imex-channel-creation`: channels are made for who may make them.
+    pub make_imex_channels: bool,
     /// Not `[features] no-additional-gids-for-device-nodes`: processes join the groups of nodes.
     pub additional_gids: bool,
 }
@@ -188,6 +190,7 @@ impl Default for Config {
             accept_envvar_when_unprivileged: true,
             accept_volume_mounts: false,
             ignore_imex_channels: false,
+            make_imex_channels: true,
             additional_gids: true,
         }
     }

@@ -26,6 +26,7 @@ pub enum Code {
     RequirementUnmet,
     RequirementInvalid,
     Denied,
+    ImexChannel,
     // 2xx: what the host has
     NoKernelDriver,
     NoGpu,
@@ -95,6 +96,10 @@ impl Code {
             Self::Denied => {
                 ("NVS-109", "ask the scheduler for GPUs, or whoever runs this node to allow it")
             }
+            Self::ImexChannel => (
+                "NVS-110",
+                "ask for one that exists; NVreg_CreateImexChannel0=1 makes channel 0",
+            ),
             Self::NoKernelDriver => (
                 "NVS-201",
                 "install the NVIDIA driver and load its kernel module (modprobe nvidia)",

@@ -2,6 +2,7 @@
 
 mod files;
 mod gpus;
+mod imex;
 mod inquiry;
 mod nodes;
 mod standing;
@@ -22,8 +23,8 @@ use crate::report::{DriverFound, Item, ItemKind};
 use crate::request::{Selection, Selector, VISIBLE_DEVICES};
 use crate::requirement::Facts;
 use crate::{
-    Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, Inventory, NoDriver, Report,
-    Request, Result, Spec, policy, requirement, trust,
+    Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, Inventory, Mode, NoDriver,
+    Report, Request, Result, Spec, policy, requirement, trust,
 };
 
 /// Where the driver's libraries are: NVIDIA's own programs in the container look there.
@@ -113,13 +114,14 @@ pub fn plan(
     spec: &Spec,
 ) -> Result<Outcome> {
     let judgement = policy::judge(spec, config)?;
+    let report = Report::of_judgement(handler, &judgement);
     let outcome = match judgement.request {
         Some(request) => {
             Inquiry::read(host, config, request)?.plan(host, config, handler, image, spec)?
         }
-        None => Outcome::Untouched(Box::new(Report::of(handler))),
+        None => return Ok(Outcome::Untouched(Box::new(report))),
     };
-    Ok(outcome.after(judgement.warnings))
+    Ok(outcome.after(report.warnings))
 }
 
 impl Inquiry {
@@ -138,6 +140,7 @@ impl Inquiry {
         let Self { request, inventory } = self;
         let mut report = Report::of(handler);
         report.request = Some(request.source.to_string());
+        report.trust = Some(format!("yes: {}", request.trust));
         let Some(kernel_driver) = inventory.driver_version.as_deref() else {
             if config.no_driver == NoDriver::Start && !inventory.on_pci {
                 let warning = "no driver and no GPU on this node: started without";
@@ -156,7 +159,6 @@ impl Inquiry {
             requirement::check(&request.requirements, config.requirements(handler), facts)?;
         report.requirements = findings.met;
         report.warnings.extend(findings.warnings);
-        report.warnings.extend(unanswered(request));
         let driver = Driver::discover(host, config, Some(kernel_driver))?;
         check_roots(host, &driver, inventory, &gpus)?;
         report.driver =
@@ -190,12 +192,6 @@ fn check_names(request: &Request, spec: &Spec, config: &Config) -> Result<()> {
         }
         _ => Ok(()),
     })
-}
-
-/// What is asked for and not given by this version.
-fn unanswered(request: &Request) -> Option<String> {
-    let channels = request.imex_channels.join(",");
-    (!channels.is_empty()).then(|| format!("IMEX channels {channels} are asked for and not given"))
 }
 
 /// Everything that a plan is made of.
@@ -253,7 +249,15 @@ impl Decision<'_> {
         for gpu in gpus {
             nodes.give_gpu(gpu)?;
         }
-        nodes.give_control(self.inventory)
+        nodes.give_control(self.inventory)?;
+        match &self.inventory.imex {
+            // CDI knows channels by its own names alone.
+            Some(_) if self.handler == Handler::NvidiaCdi || self.config.mode == Mode::Cdi => {
+                Ok(())
+            }
+            Some(channels) => nodes.give_imex(channels, self.config),
+            None => Ok(()),
+        }
     }
 
     fn give_env(&self, directories: String, plan: &mut Plan) {

@@ -4,7 +4,7 @@
 //! builds an image can set. Privileged is who has `CAP_SYS_ADMIN` in the bounding set, as NVIDIA
 //! has it.
 
-use crate::request::{self, Environment, MountList, Selection};
+use crate::request::{self, Environment, ImexChannels, ImexRequest, MountList, Selection};
 use crate::{Code, Config, Error, OnDenied, Policy, Request, Result, Spec};
 
 /// Kinds of CDI devices that manage GPUs rather than use them.
@@ -17,8 +17,19 @@ const NAMESPACE: [&str; 2] = ["io.kubernetes.cri.sandbox-namespace", "io.kuberne
 pub struct Judgement {
     /// `None`: nothing was asked for, or nothing of it counts.
     pub request: Option<Request>,
+    /// What was asked and does not count.
+    pub denied: Option<Denied>,
     /// What does not count, and why.
     pub warnings: Vec<String>,
+}
+
+/// A request that does not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// What was asked, and by what.
+    pub source: String,
+    /// The rule that says so.
+    pub rule: &'static str,
 }
 
 /// Reads what the container of `spec` asks for, and drops what does not count.
@@ -32,55 +43,109 @@ pub fn judge(spec: &Spec, config: &Config) -> Result<Judgement> {
     }
     let environment = Environment::of(spec.env(), &config.swarm_resource);
     let mounts = MountList::of(spec);
-    let mut warnings = Vec::new();
-    let mounts_count = config.accept_volume_mounts || config.policy == Policy::Strict;
-    if mounts_count {
+    let mut judgement = Judgement::default();
+    let mounts_trust = trust_of_mounts(config);
+    if mounts_trust.is_some() {
         for place in &mounts.malformed {
-            warnings.push(format!("mount at {} names no device", place.display()));
-        }
-        if !mounts.devices.is_empty() {
-            let request = mounts.request(&environment);
-            let request = request.map(|request| with_imex(request, &mounts, config));
-            return Ok(Judgement { request, warnings });
+            judgement.warnings.push(format!("mount at {} names no device", place.display()));
         }
     } else if !mounts.is_empty() {
         let key = "accept-nvidia-visible-devices-as-volume-mounts";
-        warnings.push(format!("devices asked for by volume mounts do not count: {key} is false"));
+        let what = format!("devices asked for by volume mounts do not count: {key} is false");
+        judgement.warnings.push(what);
     }
-    let Some(request) = environment.request()? else {
-        return Ok(Judgement { request: None, warnings });
+    let environment_trust = trust_of_environment(spec, config);
+    let (mut request, trust) = match mounts_trust {
+        Some(trust) if !mounts.devices.is_empty() => match mounts.request(&environment) {
+            Some(request) => (request, trust),
+            None => return Ok(judgement),
+        },
+        _ => match (environment.request()?, environment_trust) {
+            (None, _) => return Ok(judgement),
+            (Some(request), Ok(trust)) => (request, trust),
+            (Some(request), Err(_)) if request.gpus == Selection::DriverOnly => {
+                (request, "the driver alone gives no GPU away")
+            }
+            (Some(request), Err(rule)) => {
+                let source = request.source.to_string();
+                judgement.deny(&source, rule, "; it starts without GPU", config)?;
+                judgement.denied = Some(Denied { source, rule });
+                return Ok(judgement);
+            }
+        },
     };
-    if let Some(rule) = denial(&request, spec, config) {
-        let what =
-            format!("{} does not count in an unprivileged container: {rule}", request.source);
+    request.trust = trust;
+    if !config.ignore_imex_channels {
+        request.imex = match mounts.imex()? {
+            Some(asked) if mounts_trust.is_some() => Some(asked),
+            _ => judgement.imex_of(&environment, environment_trust, config)?,
+        };
+    }
+    judgement.request = Some(request);
+    Ok(judgement)
+}
+
+/// What asks for GPUs, for a refusal where the settings cannot be read that say whether it counts.
+pub fn asker(spec: &Spec) -> Option<String> {
+    let environment = Environment::of(spec.env(), &[]);
+    let request = environment.request().ok().flatten();
+    let request = request.or_else(|| MountList::of(spec).request(&environment))?;
+    Some(request.source.to_string())
+}
+
+impl Judgement {
+    /// Notes what does not count, or refuses the container for it.
+    fn deny(&mut self, source: &str, rule: &str, so: &str, config: &Config) -> Result<()> {
+        let what = format!("{source} does not count in an unprivileged container: {rule}");
         if config.on_denied == OnDenied::Fail {
             return Err(Error::new(Code::Denied, what));
         }
-        warnings.push(format!("{what}; it starts without GPU"));
-        return Ok(Judgement { request: None, warnings });
+        self.warnings.push(format!("{what}{so}"));
+        Ok(())
     }
-    let request = if mounts_count { with_imex(request, &mounts, config) } else { request };
-    Ok(Judgement { request: Some(request), warnings })
+
+    /// The IMEX channels that the environment asks for, if its word counts.
+    fn imex_of(
+        &mut self,
+        environment: &Environment<'_>,
+        trust: Result<&'static str, &'static str>,
+        config: &Config,
+    ) -> Result<Option<ImexRequest>> {
+        let Some(asked) = environment.imex()? else { return Ok(None) };
+        if let Err(rule) = trust {
+            self.deny(&asked.source, rule, "", config)?;
+            return Ok(None);
+        }
+        // As NVIDIA has it: an image does not take every channel of a node.
+        if asked.channels == ImexChannels::All {
+            let what = "does not count: only volume mounts may ask for all channels";
+            self.warnings.push(format!("{} {what}", asked.source));
+            return Ok(None);
+        }
+        Ok(Some(asked))
+    }
 }
 
-/// Why a request by environment does not count; `None` if it does.
-fn denial(request: &Request, spec: &Spec, config: &Config) -> Option<&'static str> {
-    // The driver alone gives no GPU away.
-    if is_privileged(spec) || request.gpus == Selection::DriverOnly {
-        return None;
-    }
+/// Why volume mounts count; `None` if they do not.
+fn trust_of_mounts(config: &Config) -> Option<&'static str> {
     if config.policy == Policy::Strict {
-        return Some("policy is strict");
+        return Some("volume mounts are the scheduler's");
     }
-    let rule = "accept-nvidia-visible-devices-envvar-when-unprivileged is false";
-    (!config.accept_envvar_when_unprivileged).then_some(rule)
+    config.accept_volume_mounts.then_some("accept-nvidia-visible-devices-as-volume-mounts is true")
 }
 
-fn with_imex(mut request: Request, mounts: &MountList, config: &Config) -> Request {
-    if !config.ignore_imex_channels {
-        request.imex_channels.clone_from(&mounts.imex_channels);
+/// Why the environment of the container counts, or the rule by which it does not.
+fn trust_of_environment(spec: &Spec, config: &Config) -> Result<&'static str, &'static str> {
+    if config.policy == Policy::Open && config.accept_envvar_when_unprivileged {
+        return Ok("policy is open: the environment of every container counts");
     }
-    request
+    if is_privileged(spec) {
+        return Ok("the container is privileged: it has CAP_SYS_ADMIN");
+    }
+    Err(match config.policy {
+        Policy::Strict => "policy is strict",
+        Policy::Open => "accept-nvidia-visible-devices-envvar-when-unprivileged is false",
+    })
 }
 
 /// Whether the container may make itself what it likes anyway.
@@ -210,18 +275,46 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_is_known_without_settings() {
+        let asker = |env: &[&str], places: &[&str]| asker(&Spec::new(spec(env, places, false)));
+        assert_eq!(asker(&[ENV], &["1"]).as_deref(), Some(ENV));
+        assert_eq!(asker(&[], &["1"]).as_deref(), Some(BY_MOUNTS));
+        assert_eq!(asker(&["NVIDIA_VISIBLE_DEVICES"], &["void"]), None);
+    }
+
+    #[test]
     fn imex_channels_go_with_gpus_only() {
         let on = [(MOUNTS, "true")];
         let channels = |set: &[(&str, &str)], env: &[&str], places: &[&str]| {
-            judged(set, spec(env, places, false)).request.map(|request| request.imex_channels)
+            let request = judged(set, spec(env, places, false)).request?;
+            Some(request.imex.map(|asked| asked.channels))
         };
-        let one = Some(vec!["1".to_owned()]);
-        assert_eq!(channels(&on, &[], &["0", "imex/1"]), one);
-        assert_eq!(channels(&on, &[ENV], &["imex/1"]), one);
+        let listed = |ids: &[u32]| Some(Some(ImexChannels::Listed(ids.iter().copied().collect())));
+        const NONE: Option<Option<ImexChannels>> = Some(None);
+        assert_eq!(channels(&on, &[], &["0", "imex/1"]), listed(&[1]));
+        assert_eq!(channels(&on, &[ENV], &["imex/1"]), listed(&[1]));
         assert_eq!(channels(&on, &[], &["imex/1"]), None);
-        assert_eq!(channels(&[], &[ENV], &["imex/1"]), Some(Vec::new()));
+        assert_eq!(channels(&on, &[], &["0", "imex/all"]), Some(Some(ImexChannels::All)));
+        assert_eq!(channels(&[], &[ENV], &["imex/1"]), NONE);
         let ignored = [(MOUNTS, "true"), ("features.ignore-imex-channel-requests", "true")];
-        assert_eq!(channels(&ignored, &[], &["0", "imex/1"]), Some(Vec::new()));
+        assert_eq!(channels(&ignored, &[], &["0", "imex/1"]), NONE);
+        // By the environment, which mounts go before.
+        const BY_ENV: &str = "NVIDIA_IMEX_CHANNELS=0,2";
+        assert_eq!(channels(&[], &[ENV, BY_ENV], &[]), listed(&[0, 2]));
+        assert_eq!(channels(&[], &[BY_ENV], &[]), None);
+        assert_eq!(channels(&[], &[ENV, BY_ENV, "NVIDIA_IMEX_CHANNELS=none"], &[]), NONE);
+        assert_eq!(channels(&[], &[ENV, "NVIDIA_IMEX_CHANNELS=all"], &[]), NONE);
+        assert_eq!(channels(&on, &[ENV, BY_ENV], &["imex/1"]), listed(&[1]));
+        assert_eq!(channels(&on, &[BY_ENV], &["0"]), listed(&[0, 2]));
+        assert_eq!(channels(&ignored, &[ENV, BY_ENV], &[]), NONE);
+        let strict = [("policy", "strict")];
+        assert_eq!(channels(&strict, &[BY_ENV], &["0"]), NONE);
+        let none = "NVIDIA_VISIBLE_DEVICES=none";
+        assert_eq!(channels(&strict, &[none, BY_ENV], &[]), NONE);
+        let fail = [("policy", "strict"), ("on-denied", "fail")];
+        let error = judge(&Spec::new(spec(&[BY_ENV], &["0"], false)), &config(&fail)).unwrap_err();
+        assert_eq!(error.code(), Code::Denied);
+        assert!(error.to_string().contains(BY_ENV), "{error}");
     }
 
     #[test]

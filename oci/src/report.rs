@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::policy::Judgement;
 use crate::{Handler, error};
 
 /// The decision record. As text it is for a person, as JSON for a program.
@@ -14,6 +15,8 @@ pub struct Report {
     pub handler: String,
     /// What was asked, and by what; `None` if nothing.
     pub request: Option<String>,
+    /// Whose word that is, and why it counts or does not.
+    pub trust: Option<String>,
     /// What the image needs, and there is: `NVIDIA_REQUIRE_CUDA=cuda>=12.2`.
     pub requirements: Vec<String>,
     pub driver: Option<DriverFound>,
@@ -82,6 +85,23 @@ impl Report {
         Self { handler: handler.name().to_owned(), ..Self::default() }
     }
 
+    /// A report of what was asked for and whether that counts.
+    pub fn of_judgement(handler: Handler, judgement: &Judgement) -> Self {
+        let mut report = Self { warnings: judgement.warnings.clone(), ..Self::of(handler) };
+        match (&judgement.request, &judgement.denied) {
+            (Some(request), _) => {
+                report.request = Some(request.source.to_string());
+                report.trust = Some(format!("yes: {}", request.trust));
+            }
+            (None, Some(denied)) => {
+                report.request = Some(denied.source.clone());
+                report.trust = Some(format!("no: {}", denied.rule));
+            }
+            (None, None) => {}
+        }
+        report
+    }
+
     /// The decision in one line, for a log.
     pub fn line(&self) -> String {
         let named = |kind| {
@@ -106,6 +126,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let request = self.request.as_deref().unwrap_or("nothing");
         writeln!(f, "asked     {}", visible(request))?;
+        if let Some(trust) = &self.trust {
+            writeln!(f, "trust     {trust}")?;
+        }
         writeln!(f, "handler   {}", self.handler)?;
         if let Some(driver) = &self.driver {
             writeln!(f, "driver    {} in {}", driver.version, driver.root.display())?;
@@ -172,6 +195,7 @@ mod tests {
         let report = Report {
             handler: "nvidia".to_owned(),
             request: Some("NVIDIA_VISIBLE_DEVICES=0\n".to_owned()),
+            trust: Some("yes: policy is open".to_owned()),
             requirements: vec!["NVIDIA_REQUIRE_CUDA=cuda>=12".to_owned()],
             driver: Some(DriverFound { version: "550.1".to_owned(), root: "/".into() }),
             given: vec![
@@ -186,6 +210,7 @@ mod tests {
         assert_eq!(
             report.to_string(),
             "asked     NVIDIA_VISIBLE_DEVICES=0 \n\
+             trust     yes: policy is open\n\
              handler   nvidia\n\
              driver    550.1 in /\n\
              may use   compute\n\

@@ -6,6 +6,7 @@
 
 mod capabilities;
 mod environment;
+mod imex;
 mod mounts;
 mod probe;
 mod selection;
@@ -16,6 +17,7 @@ use std::fmt;
 pub use capabilities::AskedCapabilities;
 pub(crate) use environment::Environment;
 pub use environment::{DISABLE_REQUIRE, DRIVER_CAPABILITIES, VISIBLE_DEVICES};
+pub use imex::{ImexChannels, ImexRequest};
 pub(crate) use mounts::MountList;
 pub use probe::asks;
 pub use selection::{Selection, Selector};
@@ -32,8 +34,9 @@ pub struct Request {
     pub capabilities: AskedCapabilities,
     /// All of them must be met.
     pub requirements: Vec<Requirement>,
-    /// IMEX channels asked for by volume mounts, as they were written.
-    pub imex_channels: Vec<String>,
+    pub imex: Option<ImexRequest>,
+    /// Why it counts, in words; the [policy](crate::policy) says so.
+    pub trust: &'static str,
 }
 
 /// What an image needs of the driver and the GPUs.
@@ -87,6 +90,17 @@ impl MountList {
         let names: Vec<&str> = self.devices.iter().map(String::as_str).collect();
         let gpus = Selection::of(&names)?;
         Some(environment.asking(gpus, Source::VolumeMounts(self.devices.clone())))
+    }
+
+    /// A request for its IMEX channels.
+    ///
+    /// # Errors
+    /// [`Code::ImexChannel`](crate::Code::ImexChannel): a place names no channel.
+    pub(crate) fn imex(&self) -> crate::Result<Option<ImexRequest>> {
+        let names = self.imex_channels.iter().map(String::as_str);
+        let places = self.imex_channels.iter().map(|channel| format!("imex/{channel}"));
+        let source = Source::VolumeMounts(places.collect()).to_string();
+        ImexRequest::of(names, source)
     }
 }
 

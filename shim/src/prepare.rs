@@ -18,6 +18,9 @@ const CONFIG: &str = "config.json";
 const HALF_WRITTEN: &[u8] = b".config.json.";
 /// How long a worker may take where the caller has more time.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+/// How long it may load modules and wake GPUs: less, so that what went wrong is told by who knows.
+pub(crate) const HOST_DEADLINE: Duration = Duration::from_secs(7);
+const _: () = assert!(HOST_DEADLINE.as_secs() < DEADLINE.as_secs());
 
 /// Whether the container of this spec may ask for anything.
 ///

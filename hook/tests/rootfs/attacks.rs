@@ -144,6 +144,17 @@ fn a_damaged_cache_is_refused_by_name_and_an_empty_one_is_none() {
     }
 }
 
+/// There is no way back in place.
+#[test]
+fn a_damaged_cache_is_refused_before_anything_is_written_in_place() {
+    let fixture = Fixture::new();
+    fs::write(fixture.path("1/fs/etc/ld.so.cache"), "glibc-ld.so.cache1.1 and no more").unwrap();
+    let before = record(&fixture.path("1/fs"));
+    let error = fixture.apply(&[fixture.bind("rw")]).unwrap_err();
+    assert_eq!(error.code(), Code::CacheUnreadable);
+    assert_eq!(record(&fixture.path("1/fs")), before);
+}
+
 #[test]
 fn directories_exchanged_with_links_all_the_while() {
     let fixture = Fixture::new();

@@ -103,7 +103,9 @@ pub const KEYS: &[Key] = &[
     key("features.allow-ldconfig-from-container", Bool(None), nothing),
     key("features.allow-unknown-oci-spec-fields", Bool(None), nothing),
     key("features.disable-cuda-compat-lib-hook", Bool(None), nothing),
-    key("features.disable-imex-channel-creation", Bool(None), nothing),
+    key("features.disable-imex-channel-creation", Bool(None), |config, value| {
+        config.make_imex_channels = !value.is_true();
+    }),
     key("features.ignore-imex-channel-requests", Bool(None), |config, value| {
         config.ignore_imex_channels = value.is_true();
     }),

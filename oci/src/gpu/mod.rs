@@ -4,6 +4,7 @@
 //! `procfs`, what a device node is in `nodes`.
 
 mod bus;
+mod imex;
 mod nodes;
 mod procfs;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use self::bus::BusId;
+pub(crate) use self::imex::ImexInventory;
 use self::nodes::Nodes;
 use self::procfs::{Information, Majors, Params};
 use crate::{Code, Config, Error, Host, Result, driver};
@@ -45,6 +47,8 @@ pub struct Inventory {
     pub control: Vec<ControlNode>,
     /// Whether missing nodes may be made (`ModifyDeviceFiles` of the driver's parameters).
     pub may_make_nodes: bool,
+    /// IMEX channels, where they were asked for.
+    pub(crate) imex: Option<ImexInventory>,
     /// Whether the host has a PCI function of NVIDIA, with or without driver.
     pub on_pci: bool,
 }
@@ -105,13 +109,7 @@ impl Inventory {
         let Some(version) = kernel_version(host)? else {
             return Ok(Self { on_pci: on_pci(host), ..Self::default() });
         };
-        let params = Path::new("/proc/driver/nvidia/params");
-        let params = procfs::text(host, params)?
-            .map_or(Ok(Params::default()), |text| Params::parse(params, &text))?;
-        let devices = Path::new("/proc/devices");
-        let majors = procfs::text(host, devices)?
-            .map_or(Ok(Majors::default()), |text| Majors::parse(devices, &text))?;
-
+        let (params, majors) = kernel_files(host)?;
         let nodes = Nodes::new(host, dev_root(host, config, &version), params);
         let (mut gpus, mut excluded) = (Vec::new(), Vec::new());
         for (bus_id, information) in functions(host)? {
@@ -131,8 +129,18 @@ impl Inventory {
             driver_version: Some(version),
             control: control(host, &nodes, majors)?,
             may_make_nodes: params.modify,
+            imex: None,
         })
     }
+}
+
+/// The driver's parameters, and the majors of its devices.
+fn kernel_files(host: &Host) -> Result<(Params, Majors)> {
+    let path = Path::new("/proc/driver/nvidia/params");
+    let params = procfs::text(host, path)?.map(|text| Params::parse(path, &text)).transpose()?;
+    let path = Path::new("/proc/devices");
+    let majors = procfs::text(host, path)?.map(|text| Majors::parse(path, &text)).transpose()?;
+    Ok((params.unwrap_or_default(), majors.unwrap_or_default()))
 }
 
 impl Gpu {

@@ -114,6 +114,11 @@ impl Nodes {
         self.tree.read_link(path).ok()
     }
 
+    /// Names in the directory `path`.
+    pub(super) fn list(&self, path: &Path) -> std::io::Result<Vec<std::ffi::OsString>> {
+        self.tree.read_dir(path)
+    }
+
     fn host_path(&self, path: &Path) -> PathBuf {
         below(&self.root, path)
     }

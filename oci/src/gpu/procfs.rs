@@ -27,12 +27,14 @@ pub(super) struct Params {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
+    /// `ImexChannelCount`: how many IMEX channels the driver has; not all need have a node.
+    pub imex_channels: u32,
 }
 
 impl Default for Params {
     /// What `nv-reg.h` of the driver says where nothing was set.
     fn default() -> Self {
-        Self { modify: true, mode: 0o666, uid: 0, gid: 0 }
+        Self { modify: true, mode: 0o666, uid: 0, gid: 0, imex_channels: 2048 }
     }
 }
 
@@ -44,6 +46,7 @@ pub(super) struct Majors {
     /// Listed by drivers since R545 only.
     pub modeset: Option<u32>,
     pub uvm: Option<u32>,
+    pub imex_channels: Option<u32>,
 }
 
 /// Text of `path`; `None` where there is no such file.
@@ -127,6 +130,7 @@ impl Params {
             mode: lines.number("DeviceFileMode")?.map_or(default.mode, |mode| mode & 0o777),
             uid: lines.number("DeviceFileUID")?.unwrap_or(default.uid),
             gid: lines.number("DeviceFileGID")?.unwrap_or(default.gid),
+            imex_channels: lines.number("ImexChannelCount")?.unwrap_or(default.imex_channels),
         })
     }
 }
@@ -147,6 +151,7 @@ impl Majors {
                 "nvidia" | "nvidia-frontend" | "nvidiactl" => &mut majors.gpu,
                 "nvidia-modeset" => &mut majors.modeset,
                 "nvidia-uvm" => &mut majors.uvm,
+                "nvidia-caps-imex-channels" => &mut majors.imex_channels,
                 _ => continue,
             };
             let number = number.parse().map_err(|_| {
@@ -218,10 +223,10 @@ mod tests {
     fn params_have_the_driver_s_defaults() {
         assert_eq!(Params::parse(path(), "").unwrap(), Params::default());
         let text = "ModifyDeviceFiles: 0\nDeviceFileUID: 1\nDeviceFileGID: 44\n\
-                    DeviceFileMode: 432\n";
+                    DeviceFileMode: 432\nImexChannelCount: 3\n";
         assert_eq!(
             Params::parse(path(), text).unwrap(),
-            Params { modify: false, mode: 0o660, uid: 1, gid: 44 }
+            Params { modify: false, mode: 0o660, uid: 1, gid: 44, imex_channels: 3 }
         );
     }
 
@@ -229,11 +234,11 @@ mod tests {
     fn majors_of_old_and_new_drivers() {
         let old = "Character devices:\n195 nvidia-frontend\n508 nvidia-uvm\n\nBlock devices:\n";
         let old = Majors::parse(path(), old).unwrap();
-        assert_eq!(old, Majors { gpu: Some(195), modeset: None, uvm: Some(508) });
+        assert_eq!(old, Majors { gpu: Some(195), uvm: Some(508), ..Majors::default() });
         let new = "Character devices:\n195 nvidia\n195 nvidia-modeset\n195 nvidiactl\n\n\
                    Block devices:\n  7 nvidia-uvm\n";
         let new = Majors::parse(path(), new).unwrap();
-        assert_eq!(new, Majors { gpu: Some(195), modeset: Some(195), uvm: None });
+        assert_eq!(new, Majors { gpu: Some(195), modeset: Some(195), ..Majors::default() });
     }
 
     #[test]

@@ -29,7 +29,9 @@ impl Inquiry {
     /// # Errors
     /// The kernel driver cannot be read.
     pub fn read(host: &Host, config: &Config, request: Request) -> Result<Self> {
-        Ok(Self { request, inventory: Inventory::read(host, config)? })
+        let mut inquiry = Self { request, inventory: Inventory::default() };
+        inquiry.read_again(host, config)?;
+        Ok(inquiry)
     }
 
     /// Reads the kernel driver again, after what [`Self::needs`] said was done.
@@ -38,6 +40,9 @@ impl Inquiry {
     /// The kernel driver cannot be read.
     pub fn read_again(&mut self, host: &Host, config: &Config) -> Result<()> {
         self.inventory = Inventory::read(host, config)?;
+        if let Some(asked) = &self.request.imex {
+            self.inventory.read_imex(host, config, asked)?;
+        }
         Ok(())
     }
 

@@ -113,7 +113,7 @@ impl Nodes<'_> {
         self.report.withheld.push(Item::new(ItemKind::Device, name, reason));
     }
 
-    fn give(&mut self, node: &NodeNumbers, reason: &str) -> Result<()> {
+    pub(super) fn give(&mut self, node: &NodeNumbers, reason: &str) -> Result<()> {
         if node.major < LOWEST_MAJOR {
             let what = format!(
                 "{} of the host has device number {}:{}, which is not NVIDIA's",

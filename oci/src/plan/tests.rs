@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 mod capabilities;
+mod imex;
 
 use super::*;
 use crate::{ControlNode, DriverFile, FileKind, Library, NodeNumbers};
@@ -53,6 +54,7 @@ fn inventory(count: u32) -> Inventory {
         control: vec![control("nvidiactl", 195, 255), control("nvidia-uvm", 510, 0)],
         may_make_nodes: true,
         on_pci: true,
+        imex: None,
     }
 }
 

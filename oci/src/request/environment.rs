@@ -3,7 +3,7 @@
 
 use crate::{Code, Error, Result};
 
-use super::{AskedCapabilities, Request, Requirement, Selection, Source};
+use super::{AskedCapabilities, ImexRequest, Request, Requirement, Selection, Source, shortened};
 
 /// Which GPUs a container sees.
 pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -11,6 +11,8 @@ pub const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
 pub const DRIVER_CAPABILITIES: &str = "NVIDIA_DRIVER_CAPABILITIES";
 /// What an image needs of driver and GPU.
 const REQUIRE: &str = "NVIDIA_REQUIRE_";
+/// Which IMEX channels a container may use.
+const IMEX_CHANNELS: &str = "NVIDIA_IMEX_CHANNELS";
 /// That it does not matter.
 pub const DISABLE_REQUIRE: &str = "NVIDIA_DISABLE_REQUIRE";
 pub(super) const CUDA_VERSION: &str = "CUDA_VERSION";
@@ -28,6 +30,7 @@ pub(crate) struct Environment<'a> {
     pub(super) driver_capabilities: Entry<'a>,
     cuda_version: Entry<'a>,
     disable_require: Entry<'a>,
+    imex_channels: Entry<'a>,
     /// Each name once, where it stands last.
     requirements: Vec<(&'a str, &'a str)>,
     /// Those of `swarm-resource`, in its order.
@@ -67,6 +70,7 @@ impl<'a> Environment<'a> {
             DRIVER_CAPABILITIES => self.driver_capabilities = value,
             CUDA_VERSION => self.cuda_version = value,
             DISABLE_REQUIRE => self.disable_require = value,
+            IMEX_CHANNELS => self.imex_channels = value,
             _ if name.starts_with(REQUIRE) && !name.starts_with(REQUIRE_JETPACK) => {
                 self.requirements.retain(|(known, _)| *known != name);
                 if let Entry::Set(value) = value {
@@ -120,8 +124,18 @@ impl<'a> Environment<'a> {
             source,
             capabilities: AskedCapabilities::of(self),
             requirements: self.requirements(),
-            imex_channels: Vec::new(),
+            imex: None,
+            trust: "",
         }
+    }
+
+    /// The IMEX channels that are asked for, if any.
+    ///
+    /// # Errors
+    /// [`Code::ImexChannel`]: an item of the list is none.
+    pub(crate) fn imex(&self) -> Result<Option<ImexRequest>> {
+        let Entry::Set(value) = self.imex_channels else { return Ok(None) };
+        ImexRequest::of(value.split(','), format!("{IMEX_CHANNELS}={}", shortened(value)))
     }
 
     fn requirements(&self) -> Vec<Requirement> {

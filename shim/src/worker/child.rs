@@ -14,6 +14,7 @@ use nvidia_oci::{
 };
 
 use super::job::{Answer, Job};
+use crate::prepare::HOST_DEADLINE;
 use crate::program::Program;
 
 const JOB_LIMIT: u64 = 4 << 20;
@@ -58,8 +59,12 @@ fn carry_out(job: &Job) -> Result<Answer> {
     let handler = Handler::parse(&job.handler).ok_or_else(|| {
         Error::new(Code::WorkerCrashed, format!("there is no handler {:?}", job.handler))
     })?;
-    let (config, mut warnings) = Config::load(&source(job))?;
     let bundle = Bundle::open(&job.bundle)?;
+    let (config, mut warnings) =
+        Config::load(&source(job)).map_err(|error| match policy::asker(bundle.spec()) {
+            Some(source) => error.asked_by(&source),
+            None => error,
+        })?;
     let judgement = policy::judge(bundle.spec(), &config)?;
     warnings.extend(judgement.warnings);
     let Some(request) = judgement.request else { return Ok(Answer::Untouched { warnings }) };
@@ -80,7 +85,7 @@ fn prepare(
     let mut inquiry = Inquiry::read(&host, config, request)?;
     let needs = inquiry.needs(config, handler)?;
     if !needs.is_empty() {
-        needs.iter().try_for_each(|need| nvidia_hook::host::satisfy(&host, need))?;
+        nvidia_hook::host::satisfy(&host, &needs, HOST_DEADLINE)?;
         host = host.afresh();
         inquiry.read_again(&host, config)?;
     }

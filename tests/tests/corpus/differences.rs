@@ -4,12 +4,12 @@
 use nvidia_oci::Code;
 
 /// The groups of cases that are compared.
-pub(crate) const GROUPS: [&str; 9] =
-    ["nvd", "host", "shape", "penv", "caps", "require", "config", "priv", "vmount"];
+pub(crate) const GROUPS: [&str; 10] =
+    ["nvd", "host", "shape", "penv", "caps", "require", "config", "priv", "vmount", "imex"];
 
 /// Those of them that have cases of mode legacy to compare; those of `host` and `caps` are in
 /// `graphics`.
-pub(crate) const LEGACY_GROUPS: [&str; 5] = ["nvd", "priv", "require", "shape", "config"];
+pub(crate) const LEGACY_GROUPS: [&str; 6] = ["nvd", "priv", "require", "shape", "config", "imex"];
 
 #[derive(Debug)]
 pub(crate) struct Difference {
@@ -38,12 +38,8 @@ use Ours::{Like, Refused, Untouched};
 const COMPAT32: &[&str] = &["+mount /usr/lib/lib", "+folder /usr/lib"];
 /// Nodes that are made, or are in `/dev` and not below the driver root.
 const NODES: &[&str] = &["+device /dev/nvidia", "+rule c 195:", "+rule c 510:"];
-/// Not given yet.
-const IMEX: &[&str] = &[
-    "-device /dev/nvidia-caps-imex-channels/channel1 ",
-    "-rule c ",
-    "+mount /tmp/nvidia-mps /tmp/nvidia-mps rw",
-];
+/// NVIDIA's locator of files does not take a directory.
+const MPS: &[&str] = &["+mount /tmp/nvidia-mps /tmp/nvidia-mps rw"];
 /// NVIDIA leaves the driver root in the path of the link.
 const BY_PATH: &[&str] = &["+link /dev/dri/by-path/", "-link /run/nvidia/driver/dev/dri/by-path/"];
 
@@ -51,11 +47,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     row("nvd/three-with-dup.jit", "duplicate devices", Like("nvd/all.jit", &[])),
     row("host/rhel-580-all.auto", "32-bit libraries", Like("host/rhel-580-all.auto", COMPAT32)),
     row("host/rhel-580-idx0.jit", "32-bit libraries", Like("host/rhel-580-idx0.jit", COMPAT32)),
-    row(
-        "host/deb550-8gpu-all.auto",
-        "MPS directory",
-        Like("host/deb550-8gpu-all.auto", &["+mount /tmp/nvidia-mps /tmp/nvidia-mps rw"]),
-    ),
+    row("host/deb550-8gpu-all.auto", "MPS directory", Like("host/deb550-8gpu-all.auto", MPS)),
     row(
         "host/deb550-nodev-all.auto",
         "device nodes missing though the driver is loaded",
@@ -94,8 +86,13 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     ),
     row("config/no-runtimes", "the front's own matter", Like("config/none.auto", &[])),
     row("vmount/on-cdi.auto", "CDI names", Refused(Code::InvalidRequest)),
-    row("vmount/on-imex.jit", "IMEX channels", Like("vmount/on-imex.jit", IMEX)),
-    row("vmount/on-imex-only.jit", "IMEX channels", Like("vmount/on-imex-only.jit", IMEX)),
+    row("vmount/on-imex.jit", "MPS directory", Like("vmount/on-imex.jit", MPS)),
+    row("vmount/on-imex-only.jit", "MPS directory", Like("vmount/on-imex-only.jit", MPS)),
+    row("imex/env-0.jit", "MPS directory", Like("imex/env-0.jit", MPS)),
+    row("imex/env-0-2.jit", "MPS directory", Like("imex/env-0-2.jit", MPS)),
+    row("imex/env-dup.jit", "MPS directory", Like("imex/env-dup.jit", MPS)),
+    row("imex/env-0-ignored.jit", "MPS directory", Like("imex/env-0-ignored.jit", MPS)),
+    row("imex/env-0.legacy", "MPS directory", Like("imex/env-0.jit", MPS)),
     // Of mode legacy, where NVIDIA decides in a hook that was not recorded: what the documents say.
     row("nvd/cdi-q0-q1.legacy", "CDI names", Refused(Code::InvalidRequest)),
     row("nvd/mixed-q-unq.legacy", "CDI names", Refused(Code::InvalidRequest)),
