@@ -96,10 +96,9 @@ impl Code {
             Self::Denied => {
                 ("NVS-109", "ask the scheduler for GPUs, or whoever runs this node to allow it")
             }
-            Self::ImexChannel => (
-                "NVS-110",
-                "ask for one that exists; NVreg_CreateImexChannel0=1 makes channel 0",
-            ),
+            Self::ImexChannel => {
+                ("NVS-110", "ask for one that exists; NVreg_CreateImexChannel0=1 makes channel 0")
+            }
             Self::NoKernelDriver => (
                 "NVS-201",
                 "install the NVIDIA driver and load its kernel module (modprobe nvidia)",
