@@ -85,7 +85,7 @@ fn read(view: &Rootfs, folder: &Path, name: OsString) -> Option<Library> {
     {
         return None;
     }
-    let elf = Elf::read(&mut view.open_file(&path).ok()?).ok()?;
+    let elf = Elf::read(&view.open_file(&path).ok()?).ok()?;
     if elf.kind != ObjectKind::Shared {
         return None;
     }
