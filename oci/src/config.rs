@@ -5,6 +5,7 @@
 //! [`key`], what they hold and where that came from in [`settings`].
 
 mod key;
+mod nvcdi;
 mod read;
 mod settings;
 mod value;
@@ -12,6 +13,7 @@ mod value;
 use std::path::{Path, PathBuf};
 
 pub use key::{KEYS, Key};
+pub use nvcdi::{DisabledHooks, NvcdiHook};
 pub use settings::{Origin, Setting, Settings};
 pub use value::Value;
 
@@ -66,6 +68,10 @@ pub struct Config {
     pub make_imex_channels: bool,
     /// Not `[features] no-additional-gids-for-device-nodes`: processes join the groups of nodes.
     pub additional_gids: bool,
+    /// `[nvidia-container-runtime.modes.jit-cdi] nvcdi-disable-hooks`
+    pub disabled_hooks: DisabledHooks,
+    /// Not its flag `disable-ipc-discoverer`: sockets of the driver's daemons are given.
+    pub sockets: bool,
 }
 
 /// Where libraries go in a container.
@@ -192,6 +198,8 @@ impl Default for Config {
             ignore_imex_channels: false,
             make_imex_channels: true,
             additional_gids: true,
+            disabled_hooks: DisabledHooks::default(),
+            sockets: true,
         }
     }
 }

@@ -37,8 +37,9 @@ mod trust;
 pub use bundle::Bundle;
 pub use capability::Capabilities;
 pub use config::{
-    Config, ConfigSource, DriverCapabilities, KEYS as CONFIG_KEYS, Key, LibraryPath, Mode,
-    NoDriver, OnDenied, Origin, Policy, Requirements, Setting, Settings, Value as SettingValue,
+    Config, ConfigSource, DisabledHooks, DriverCapabilities, KEYS as CONFIG_KEYS, Key, LibraryPath,
+    Mode, NoDriver, NvcdiHook, OnDenied, Origin, Policy, Requirements, Setting, Settings,
+    Value as SettingValue,
 };
 pub use driver::{Driver, DriverFile, FileKind, Library};
 pub use edit::{DeviceKind, DeviceNode, Edits, Mount};

@@ -1,5 +1,6 @@
 //! The whole decision: what was asked, what is allowed, what exists → what is given.
 
+mod disabled;
 mod files;
 mod gpus;
 mod imex;
@@ -231,6 +232,7 @@ impl Decision<'_> {
         let directories = files.driver_directories();
         self.give_env(directories, &mut plan);
         self.warn(driver, &mut plan.report);
+        plan.leave_out_disabled(self.config);
         Ok(plan)
     }
 

@@ -1,6 +1,7 @@
 //! The keys that a `config.toml` may have: NVIDIA's, with NVIDIA's defaults, and ours, which stand
 //! in `[nvidia-shim]`, in the handler's options table and after `--set`.
 
+use super::nvcdi::{self, DISABLED_HOOKS, DisabledHooks, FEATURE_FLAGS};
 use super::value::{Kind, Value};
 use super::{
     Config, DriverCapabilities, LibraryPath, Mode, NoDriver, OnDenied, Policy, Requirements,
@@ -90,8 +91,14 @@ pub const KEYS: &[Key] = &[
     ),
     key("nvidia-container-runtime.modes.cdi.default-kind", Text("nvidia.com/gpu"), nothing),
     key("nvidia-container-runtime.modes.cdi.annotation-prefixes", List(&["cdi.k8s.io/"]), nothing),
-    key("nvidia-container-runtime.modes.jit-cdi.nvcdi-feature-flags", List(&[]), nothing),
-    key("nvidia-container-runtime.modes.jit-cdi.nvcdi-disable-hooks", List(&[]), nothing),
+    key(FEATURE_FLAGS, List(&[]), |config, value| {
+        let has = |flag: &str| value.list().iter().any(|item| item == flag);
+        config.sockets = !has(nvcdi::NO_SOCKETS);
+        config.additional_gids &= !has(nvcdi::NO_GROUPS);
+    }),
+    key(DISABLED_HOOKS, List(&[]), |config, value| {
+        config.disabled_hooks = DisabledHooks::of(value);
+    }),
     key(
         "nvidia-container-runtime.modes.legacy.cuda-compat-mode",
         Choice(&["ldconfig", "disabled", "hook", "mount"]),
@@ -110,7 +117,7 @@ pub const KEYS: &[Key] = &[
         config.ignore_imex_channels = value.is_true();
     }),
     key("features.no-additional-gids-for-device-nodes", Bool(None), |config, value| {
-        config.additional_gids = !value.is_true();
+        config.additional_gids &= !value.is_true();
     }),
     key("nvidia-shim.host-root", Path, |config, value| {
         config.host_root = value.path().unwrap_or_else(|| "/".into());

@@ -71,6 +71,7 @@ pub(super) fn load(source: &ConfigSource) -> Result<(Settings, Vec<String>)> {
         settings.set(key, value, Origin::CommandLine);
     }
     check_ldconfig(&settings)?;
+    warnings.extend(super::nvcdi::warnings(&settings));
     Ok((settings, warnings))
 }
 

@@ -185,6 +185,12 @@ impl Files<'_> {
             FileKind::Module => ("X module", FILE_OPTIONS),
             FileKind::Data => ("data of graphics and OpenCL", FILE_OPTIONS),
         };
+        if file.kind == FileKind::Socket && !self.config.sockets {
+            let reason = "nvcdi-feature-flags has disable-ipc-discoverer";
+            let name = file.source.display().to_string();
+            self.report.withheld.push(Item::new(ItemKind::File, name, reason));
+            return;
+        }
         if file.kind == FileKind::Socket && !self.is_trusted_socket(&file.source) {
             let reason = "optional, and others than root own it";
             let name = file.source.display().to_string();

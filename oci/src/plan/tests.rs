@@ -108,7 +108,7 @@ fn driver() -> Driver {
 /// A case, everything in it changeable.
 pub(super) struct Case {
     host: Host,
-    config: Config,
+    pub(super) config: Config,
     handler: Handler,
     image: Image,
     pub(super) spec: Value,

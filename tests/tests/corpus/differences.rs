@@ -79,11 +79,6 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     row("nvd/rt-qall.jit", "CDI names", Refused(Code::InvalidRequest)),
     row("nvd/rt-qall.auto", "CDI names", Refused(Code::InvalidRequest)),
     row("host/tegra-csv-all.auto", "csv", Refused(Code::NoKernelDriver)),
-    row(
-        "config/jit-flags.jit",
-        "nvcdi-disable-hooks",
-        Like("config/jit-flags.jit", &["+folder /usr/lib/x86_64-linux-gnu"]),
-    ),
     row("config/no-runtimes", "the front's own matter", Like("config/none.auto", &[])),
     row("vmount/on-cdi.auto", "CDI names", Refused(Code::InvalidRequest)),
     row("vmount/on-imex.jit", "MPS directory", Like("vmount/on-imex.jit", MPS)),
