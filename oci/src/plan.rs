@@ -268,7 +268,9 @@ impl Decision<'_> {
             plan.report.given.push(Item::new(ItemKind::Environment, shown, reason));
             plan.edits.env.push((name.to_owned(), value));
         };
-        set(LIBCUDA_DIR, directories, "where the driver's libraries are");
+        if !directories.is_empty() {
+            set(LIBCUDA_DIR, directories, "where the driver's libraries are");
+        }
         if self.request.gpus == Selection::DriverOnly {
             set(EMPTY_DEVICE, String::new(), "no GPU is meant to be there");
         }

@@ -15,6 +15,7 @@ mod events;
 mod image;
 mod namespace;
 mod node;
+pub mod reference;
 mod release;
 mod residue;
 mod sight;

@@ -15,42 +15,12 @@ use nvidia_oci::{
 use nvidia_shim::simulate::{self, Layout};
 use serde_json::json;
 use tests::drivers;
+use tests::reference::{self, REFERENCE};
 
 const DRIVERS: [(&str, &str); 3] =
     [("470", "470.256.02"), ("535", "535.261.03"), ("550", "550.163.01")];
 const SETS: [&str; 4] = ["compute,utility", "video", "graphics", "all"];
 const GOLDEN: &str = "tests/capabilities.txt";
-
-/// libnvidia-container's lists, with what NVIDIA's runtime adds for graphics.
-const REFERENCE: [(&str, &str); 5] = [
-    (
-        "utility",
-        "libnvidia-ml libnvidia-cfg nvidia-smi nvidia-debugdump nvidia-persistenced socket",
-    ),
-    (
-        "compute",
-        "libcuda libnvidia-opencl libnvidia-gpucomp libnvidia-ptxjitcompiler libnvidia-allocator \
-         libnvidia-compiler libnvidia-pkcs11-openssl3 libnvidia-nvvm nvidia-cuda-mps-control \
-         nvidia-cuda-mps-server nvidia-uvm nvidia-uvm-tools",
-    ),
-    ("video", "libvdpau_nvidia libnvidia-encode libnvidia-opticalflow libnvcuvid"),
-    (
-        "graphics",
-        "libnvidia-eglcore libnvidia-glcore libnvidia-tls libnvidia-glsi libnvidia-fbc \
-         libnvidia-ifr libnvidia-rtcore libnvoptix libGLX_nvidia libEGL_nvidia libGLESv2_nvidia \
-         libGLESv1_CM_nvidia libnvidia-glvkspirv libnvidia-cbl libnvidia-egl-gbm \
-         libnvidia-egl-wayland libnvidia-vulkan-producer 10_nvidia.json 15_nvidia_gbm.json \
-         10_nvidia_wayland.json nvoptix.bin nvidia_icd.json nvidia_layers.json nvidia.icd card1 \
-         renderD128",
-    ),
-    ("ngx", "libnvidia-ngx"),
-];
-/// What is given beyond the lists: that without which a part does not load.
-const BEYOND: [(&str, &str); 2] = [
-    ("compute", "nvidia.icd"),
-    ("graphics", "libnvidia-gpucomp libnvidia-ptxjitcompiler libnvidia-allocator"),
-];
-const ALWAYS: &str = "nvidia0 nvidiactl gsp_ga10x.bin gsp_tu10x.bin";
 
 /// A node with one GPU and a real driver in its driver container's place.
 struct Node(tempfile::TempDir);
@@ -159,20 +129,14 @@ fn every_set_is_what_the_reference_says() {
             ("graphics", &["graphics"]),
             ("ngx", &["ngx"]),
         ] {
-            let mut expected: BTreeSet<&str> = ALWAYS.split_whitespace().collect();
-            for (capability, names) in REFERENCE.iter().chain(&BEYOND) {
-                if capabilities.contains(capability) {
-                    expected.extend(names.split_whitespace());
-                }
-            }
+            let mut expected = reference::names(capabilities);
             // Not every driver has everything.
             expected.retain(|name| everything.contains(*name));
             let given = names(&node.plan(set));
             let given: BTreeSet<&str> = given.iter().map(String::as_str).collect();
             assert_eq!(given, expected, "{set} of {version}");
         }
-        let listed = REFERENCE.iter().flat_map(|(_, names)| names.split_whitespace());
-        let known: BTreeSet<&str> = listed.chain(ALWAYS.split_whitespace()).collect();
+        let known = reference::names(&REFERENCE.map(|(capability, _)| capability));
         let more: Vec<_> =
             everything.iter().filter(|name| !known.contains(name.as_str())).collect();
         assert_eq!(more, ["nvidia-modeset"], "all of {version}");

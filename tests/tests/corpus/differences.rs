@@ -3,14 +3,6 @@
 
 use nvidia_oci::Code;
 
-/// The groups of cases that are compared.
-pub(crate) const GROUPS: [&str; 10] =
-    ["nvd", "host", "shape", "penv", "caps", "require", "config", "priv", "vmount", "imex"];
-
-/// Those of them that have cases of mode legacy to compare; those of `host` and `caps` are in
-/// `graphics`.
-pub(crate) const LEGACY_GROUPS: [&str; 6] = ["nvd", "priv", "require", "shape", "config", "imex"];
-
 #[derive(Debug)]
 pub(crate) struct Difference {
     pub(crate) case: &'static str,
@@ -79,6 +71,17 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     row("nvd/rt-qall.jit", "CDI names", Refused(Code::InvalidRequest)),
     row("nvd/rt-qall.auto", "CDI names", Refused(Code::InvalidRequest)),
     row("host/tegra-csv-all.auto", "csv", Refused(Code::NoKernelDriver)),
+    row(
+        "config/jit-flags.jit",
+        "links",
+        Like("config/jit-flags.jit", &["+link /usr/lib/x86_64-linux-gnu/libnvidia-egl-"]),
+    ),
+    row("host/rhel-580-graphics-0.legacy", "32-bit libraries", Like("host/rhel-580-idx0.jit", &[])),
+    row(
+        "caps/bogus.legacy",
+        "driver capabilities",
+        Like("nvd/idx0.jit", &["-mount /lib/firmware/nvidia/"]),
+    ),
     row("config/no-runtimes", "the front's own matter", Like("config/none.auto", &[])),
     row("vmount/on-cdi.auto", "CDI names", Refused(Code::InvalidRequest)),
     row("vmount/on-imex.jit", "MPS directory", Like("vmount/on-imex.jit", MPS)),

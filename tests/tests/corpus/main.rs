@@ -5,6 +5,7 @@ mod compare;
 mod differences;
 mod discovery;
 mod front;
-mod graphics;
 mod hooks;
+mod legacy;
 mod lossless;
+mod tally;
