@@ -162,6 +162,24 @@ fn work(verb: &Verb, given: &Given) -> Result<Work, String> {
     Ok(work)
 }
 
+impl Work {
+    /// The words that mean this work, behind the name of the program.
+    pub(crate) fn to_words(&self) -> Vec<String> {
+        let mut words = vec![APPLY.to_owned()];
+        let mut flag = |name: &str, value: String| words.extend([format!("--{name}"), value]);
+        for Link { link, target } in &self.links {
+            flag("link", format!("{}::{}", target.display(), link.display()));
+        }
+        for GeneratedFile { path, content } in &self.files {
+            flag("file", format!("{}::{content}", path.display()));
+        }
+        for folder in self.folders.iter().flatten() {
+            flag("folder", folder.display().to_string());
+        }
+        words
+    }
+}
+
 fn parse_link(text: &str) -> Result<Link, String> {
     let wrong = || format!("--link {text} is not TARGET::LINK");
     let (target, link) = text.split_once("::").ok_or_else(wrong)?;

@@ -50,7 +50,7 @@ pub(crate) fn apply(target: &mut Target<'_>, host: &HostDriver) -> Result<()> {
         line.extend_from_slice(directory.as_os_str().as_bytes());
         line.push(b'\n');
     }
-    if let Some(place) = target.place(Path::new(CONFIG))? {
+    if let Some(place) = target.place(Path::new(CONFIG))?.here() {
         target.put_file(&place, &line)?;
     }
     match before {

@@ -1,5 +1,6 @@
-//! Mounts of the spec, as covers of the root filesystem: what lies at or below one is hidden. A
-//! person is told what was left out for that, one line a mount.
+//! Mounts of the spec, as covers of the root filesystem: what is written below one beforehand is
+//! hidden. Where a hook can write into the mount, that is left to one; for the rest a person is told
+//! what was left out, one line a mount.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,24 @@ use nvidia_oci::SpecMount;
 
 use crate::Rootfs;
 
-const BY_BUS_ID: &str = "/dev/dri/by-path";
+/// File systems of the kernel's own, in which there is nothing to write.
+const OF_THE_KERNEL: [&str; 9] =
+    ["proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs", "securityfs"];
+
+/// The host's own system, where it is shown to a container: not ours to change.
+const OF_THE_HOST: [&str; 11] =
+    ["/", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/run", "/usr", "/usr/lib", "/var"];
+
+/// What is seen of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// What is written beforehand.
+    Free,
+    /// What is in a mount, into which a hook can write.
+    InMount,
+    /// A mount, or what is in one that cannot be written.
+    Hidden,
+}
 
 /// A mount, at its resolved place.
 #[derive(Debug)]
@@ -16,6 +34,8 @@ struct Cover {
     place: PathBuf,
     /// Whether it shows files of the host, such as a volume.
     bind: bool,
+    /// Whether a hook can write into it.
+    writable: bool,
     /// What was left out below it.
     hidden: Vec<PathBuf>,
     /// Mount points that runc makes in it.
@@ -37,8 +57,8 @@ impl Covers {
             place: view
                 .canonical(mount.destination)
                 .unwrap_or_else(|_| Path::new("/").join(mount.destination)),
-            bind: mount.kind == Some("bind")
-                || mount.options.iter().any(|&option| option == "bind" || option == "rbind"),
+            bind: is_bind(mount),
+            writable: is_writable(mount),
             hidden: Vec::new(),
             held: Vec::new(),
         };
@@ -58,16 +78,17 @@ impl Covers {
         place.ancestors().any(|path| self.by_place.contains_key(path))
     }
 
-    /// The same; `path` is then left out, and that is noted, but for udev's names of GPUs by bus id:
-    /// the `/dev` of a container is a mount of its own as a rule, and they are not worth a line in
-    /// the log of each.
-    pub(crate) fn leave_out(&mut self, place: &Path, path: &Path) -> bool {
-        let cover = self.find(place.ancestors());
-        let hidden = cover.is_some();
-        if let Some(cover) = cover.filter(|_| !path.starts_with(BY_BUS_ID)) {
-            cover.hidden.push(path.to_owned());
+    /// What the container will see at `place`, which `path` leads to. What is hidden is left out, and
+    /// that is noted.
+    pub(crate) fn look(&mut self, place: &Path, path: &Path) -> Sight {
+        match self.find(place.ancestors()) {
+            None => Sight::Free,
+            Some(cover) if cover.writable && cover.place != place => Sight::InMount,
+            Some(cover) => {
+                cover.hidden.push(path.to_owned());
+                Sight::Hidden
+            }
         }
-        hidden
     }
 
     /// Whether the mount point `place` lies in a mount, where it is runc that makes it. In files
@@ -103,8 +124,21 @@ impl Covers {
     }
 }
 
+fn is_bind(mount: &SpecMount<'_>) -> bool {
+    mount.kind == Some("bind")
+        || mount.options.iter().any(|&option| option == "bind" || option == "rbind")
+}
+
+fn is_writable(mount: &SpecMount<'_>) -> bool {
+    let read_only = ["ro", "rro"];
+    let is_of = |list: &[&str], name: Option<&str>| name.is_some_and(|name| list.contains(&name));
+    !mount.options.iter().any(|option| read_only.contains(option))
+        && !is_of(&OF_THE_KERNEL, mount.kind)
+        && !(is_bind(mount) && is_of(&OF_THE_HOST, mount.source.and_then(Path::to_str)))
+}
+
 /// The paths, shortened to what a line of a log can hold.
-fn some(paths: &[PathBuf]) -> Option<String> {
+pub(crate) fn some(paths: &[PathBuf]) -> Option<String> {
     const SHOWN: usize = 3;
     let (first, rest) = paths.split_first()?;
     let mut line = first.display().to_string();

@@ -24,16 +24,16 @@ pub(crate) fn apply(target: &mut Target<'_>, image: &Image, folders: &[PathBuf])
         }
     }
     let found = libraries::find(target.view(), &searched)?;
+    let libraries = found.iter().map(|library| library.entry.clone()).collect();
+    let fixups = Fixups { library_dirs, libraries, ..Fixups::default() };
     let cache = match image.libc {
         Some(Libc::Musl) => None,
         // An image without loader may have one of a machine that we do not know.
-        Some(Libc::Glibc) | None => ldcache::find(target)?,
+        Some(Libc::Glibc) | None => ldcache::find(target, &fixups)?,
     };
     for library in &found {
         link(target, library)?;
     }
-    let libraries = found.into_iter().map(|library| library.entry).collect();
-    let fixups = Fixups { library_dirs, libraries, ..Fixups::default() };
     match image.libc {
         Some(Libc::Musl) => musl::apply(target, image, &fixups),
         Some(Libc::Glibc) | None => ldcache::apply(target, image, &fixups, cache),
@@ -43,7 +43,7 @@ pub(crate) fn apply(target: &mut Target<'_>, image: &Image, folders: &[PathBuf])
 /// Makes the name that programs ask for, if nothing is there.
 fn link(target: &mut Target<'_>, library: &Library) -> Result<()> {
     let path = &library.entry.path;
-    let Some(place) = target.place(path)? else { return Ok(()) };
+    let Some(place) = target.place(path)?.here() else { return Ok(()) };
     if target.seen(&place)?.is_some() {
         return Ok(());
     }

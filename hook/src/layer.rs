@@ -12,11 +12,13 @@ use std::path::Path;
 
 use nvidia_oci::{Code, Edits, Error, Fixups, IdMapping, Image, Libc, Result, Spec, SpecMount};
 
+use crate::by_hook::ByHook;
 use crate::covers::Covers;
 use crate::directory::Owner;
-use crate::target::Target;
+use crate::target::{Left, Target};
 use crate::upper::Upper;
 use crate::way::{self, RootfsMount, UpperDirectory, Way, open_directory};
+use crate::work::Work;
 use crate::{Rootfs, files, ldcache, links, mountpoints, musl};
 
 /// A root filesystem looked at before the container exists, without a writable mount of it.
@@ -33,6 +35,8 @@ pub struct Prepared {
     pub mounts: Vec<RootfsMount>,
     /// For a person, in the log.
     pub warnings: Vec<String>,
+    /// What has to be done by a hook, when the container's mounts are there.
+    pub by_hook: Option<ByHook>,
 }
 
 impl Look {
@@ -40,7 +44,7 @@ impl Look {
     /// there are none, the directory that `root.path` of the spec names (relative to `bundle`).
     ///
     /// A root filesystem of a kind that cannot be looked at is an empty one, and
-    /// [`apply`](Self::apply) says so.
+    /// [`apply`](Self::apply) leaves all to a hook, or says that it cannot be done.
     ///
     /// # Errors
     /// [`Code::RootfsUnreadable`] with the layer or directory that cannot be opened.
@@ -64,7 +68,7 @@ impl Look {
         spec: &Spec,
     ) -> Result<Prepared> {
         if *fixups == Fixups::default() && edits.mounts.is_empty() {
-            return Ok(Prepared { mounts: self.mounts, warnings: Vec::new() });
+            return Ok(Prepared { mounts: self.mounts, warnings: Vec::new(), by_hook: None });
         }
         let root = root_of(spec);
         // Where the mount maps ids, files are stored with those of the image.
@@ -72,14 +76,18 @@ impl Look {
         let owner = if mapped { Owner::default() } else { root };
         let fix = Fix { image, mounts: spec.mounts().collect(), fixups, edits };
         let covers = Covers::new(&self.rootfs, &fix.mounts);
-        let (mounts, warnings) = match self.way {
+        let (mounts, left, reason) = match self.way {
             Way::Never(reason) => {
                 let warning = format!("links and ld.so.cache were left out: {reason}");
-                (self.mounts, vec![warning])
+                (self.mounts, Left { warnings: vec![warning], ..Left::default() }, None)
+            }
+            Way::ByHook(reason) => {
+                let by_hook = Work::of(fixups);
+                (self.mounts, Left { by_hook, ..Left::default() }, Some(reason))
             }
             Way::InPlace => {
                 let target = Target::in_place(&self.rootfs, owner, covers)?;
-                (self.mounts, fix.apply(target)?)
+                (self.mounts, fix.apply(target)?, None)
             }
             Way::Layer { place, upper, layered } => {
                 let layer = fresh_directory(&place)?;
@@ -90,10 +98,11 @@ impl Look {
                 };
                 let upper = upper.map(open).transpose()?;
                 let target = Target::layer(&self.rootfs, layer, upper, owner, covers)?;
-                (vec![layered], fix.apply(target)?)
+                (vec![layered], fix.apply(target)?, None)
             }
         };
-        Ok(Prepared { mounts, warnings })
+        let by_hook = ByHook::of(left.by_hook, reason);
+        Ok(Prepared { mounts, warnings: left.warnings, by_hook })
     }
 }
 
@@ -106,10 +115,10 @@ struct Fix<'a> {
 }
 
 impl Fix<'_> {
-    /// Does it; the answer is what a person should know.
-    fn apply(&self, mut target: Target<'_>) -> Result<Vec<String>> {
+    /// Does it; the answer is what is left to be done and said.
+    fn apply(&self, mut target: Target<'_>) -> Result<Left> {
         let cache = match self.image.libc {
-            Some(Libc::Glibc) => ldcache::find(&mut target)?,
+            Some(Libc::Glibc) => ldcache::find(&mut target, self.fixups)?,
             Some(Libc::Musl) | None => None,
         };
         mountpoints::apply(&mut target, self.edits, &self.mounts)?;

@@ -14,7 +14,7 @@ use nvidia_oci::{Code, Error, Fixups, Image, Result};
 
 use crate::Rootfs;
 use crate::rootfs::refusal;
-use crate::target::Target;
+use crate::target::{Place, Target};
 
 const CACHE: &str = "/etc/ld.so.cache";
 const CONFIG: &str = "/etc/ld.so.conf";
@@ -35,13 +35,20 @@ pub(crate) struct Found {
 }
 
 /// Reads the cache of a glibc image, before anything is written: a root filesystem that is written
-/// in place has no way back. `None` where a mount of the spec hides it.
+/// in place has no way back. `None` where a mount of the spec hides it, or a hook has to do it.
 ///
 /// # Errors
 /// [`Code::CacheUnreadable`] if the image has a cache that is damaged: writing one without what
 /// it held would break the image's own programs.
-pub(crate) fn find(target: &mut Target<'_>) -> Result<Option<Found>> {
-    let Some(place) = target.place(Path::new(CACHE))? else { return Ok(None) };
+pub(crate) fn find(target: &mut Target<'_>, fixups: &Fixups) -> Result<Option<Found>> {
+    let place = match target.place(Path::new(CACHE))? {
+        Place::Here(place) => place,
+        Place::InMount => {
+            target.by_hook().add_folders(&fixups.library_dirs);
+            return Ok(None);
+        }
+        Place::Hidden => return Ok(None),
+    };
     let bytes = read(target)?;
     let cache = bytes.as_deref().map(Cache::parse).transpose().map_err(damaged)?;
     Ok(Some(Found { place, bytes, cache: cache.unwrap_or_default() }))
@@ -86,7 +93,7 @@ pub(crate) fn configured(view: &Rootfs) -> Vec<PathBuf> {
 /// # Errors
 /// Those of [`apply`].
 pub(crate) fn forget(target: &mut Target<'_>, directory: &Path) -> Result<()> {
-    let (Some(place), Some(old)) = (target.place(Path::new(CACHE))?, read(target)?) else {
+    let (Some(place), Some(old)) = (target.place(Path::new(CACHE))?.here(), read(target)?) else {
         return Ok(());
     };
     let mut cache = Cache::parse(&old).map_err(damaged)?;
@@ -159,10 +166,12 @@ fn configure(target: &mut Target<'_>, image: &Image, fixups: &Fixups) -> Result<
         Err(_) if lines.is_empty() => return Ok(()),
         _ => {}
     }
-    if let Some(place) = target.place(Path::new(OUR_CONFIG))? {
-        target.put_file(&place, &lines)?;
+    match target.place(Path::new(OUR_CONFIG))? {
+        Place::Here(place) => target.put_file(&place, &lines)?,
+        Place::InMount if !lines.is_empty() => target.by_hook().add_folders(&fixups.library_dirs),
+        Place::InMount | Place::Hidden => {}
     }
-    if let Some(place) = target.place(Path::new(CONFIG))?
+    if let Some(place) = target.place(Path::new(CONFIG))?.here()
         && target.seen(&place)?.is_none()
     {
         target.put_file(&place, INCLUDE)?;

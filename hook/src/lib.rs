@@ -11,6 +11,7 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
+mod by_hook;
 mod command;
 mod compat;
 mod covers;
@@ -39,6 +40,7 @@ mod wake;
 mod way;
 mod work;
 
+pub use by_hook::{ByHook, PROGRAM};
 pub use command::{Command, Invocation, UsageError};
 pub use compat::{COMPAT_DIR, HostDriver};
 pub use image::facts;

@@ -2,13 +2,15 @@
 
 use nvidia_oci::{Link, Result};
 
-use crate::target::Target;
+use crate::target::{Place, Target};
 
 /// Makes the links; what is there already and differs is replaced.
 pub(crate) fn apply(target: &mut Target<'_>, links: &[Link]) -> Result<()> {
     for link in links {
-        if let Some(place) = target.place(&link.link)? {
-            target.put_link(&place, &link.target)?;
+        match target.place(&link.link)? {
+            Place::Here(place) => target.put_link(&place, &link.target)?,
+            Place::InMount => target.by_hook().links.push(link.clone()),
+            Place::Hidden => {}
         }
     }
     Ok(())

@@ -9,7 +9,7 @@ use nvidia_oci::elf::Machine;
 use nvidia_oci::{Code, Fixups, Image, Result};
 
 use crate::rootfs::refusal;
-use crate::target::Target;
+use crate::target::{Place, Target};
 
 /// `ldso/dynlink.c` of musl.
 const BUILT_IN: [&str; 3] = ["/lib", "/usr/local/lib", "/usr/lib"];
@@ -40,9 +40,11 @@ pub(crate) fn apply(target: &mut Target<'_>, image: &Image, fixups: &Fixups) -> 
         return Ok(());
     }
     match target.place(path)? {
-        Some(place) => target.put_file(&place, &paths),
-        None => Ok(()),
+        Place::Here(place) => target.put_file(&place, &paths)?,
+        Place::InMount => target.by_hook().add_folders(&fixups.library_dirs),
+        Place::Hidden => {}
     }
+    Ok(())
 }
 
 /// The name of the architecture in file names of musl.

@@ -26,7 +26,7 @@ pub(crate) fn apply(target: &mut Target<'_>) -> Result<()> {
     let text = format!(
         r#"{{"profiles":[{{"name":"_container_","settings":["EGLVisibleDGPUDevices",{mask:#x}]}}],"rules":[{{"pattern":[],"profile":"_container_"}}]}}"#
     );
-    match target.place(path)? {
+    match target.place(path)?.here() {
         Some(place) => target.put_file_of(&place, text.as_bytes(), MODE),
         None => Ok(()),
     }

@@ -17,10 +17,11 @@ use nix::errno::Errno;
 use nvidia_oci::{Code, Error, Result};
 
 use crate::Rootfs;
-use crate::covers::Covers;
+use crate::covers::{Covers, Sight};
 use crate::directory::{Attributes, Directory, Owner};
 use crate::rootfs::refusal;
 use crate::upper::Upper;
+use crate::work::Work;
 
 const NEW_DIRECTORY: u32 = 0o755;
 const NEW_FILE: u32 = 0o644;
@@ -31,6 +32,35 @@ const PERMISSIONS: u32 = 0o777;
 enum Tree {
     Front,
     Upper,
+}
+
+/// Where a path of the container lies.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// Here, links on the way resolved, the last component kept.
+    Here(PathBuf),
+    /// In a mount of the spec, where only a hook can write.
+    InMount,
+    /// A mount of the spec hides it; that is noted.
+    Hidden,
+}
+
+impl Place {
+    /// The place, where it can be written now.
+    pub(crate) fn here(self) -> Option<PathBuf> {
+        match self {
+            Self::Here(place) => Some(place),
+            Self::InMount | Self::Hidden => None,
+        }
+    }
+}
+
+/// What is left when all is written.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// For a person, in the log.
+    pub warnings: Vec<String>,
+    pub by_hook: Work,
 }
 
 /// Where the fix-ups of a container go.
@@ -44,6 +74,7 @@ pub(crate) struct Target<'a> {
     upper: Option<Upper>,
     owner: Owner,
     covers: Covers,
+    by_hook: Work,
     /// Directories of places, links resolved, by the path that was asked for.
     parents: HashMap<PathBuf, PathBuf>,
     /// Directories made here; their times are set when all is written.
@@ -67,6 +98,7 @@ impl<'a> Target<'a> {
             upper: None,
             owner,
             covers,
+            by_hook: Work::default(),
             parents: HashMap::new(),
             made: BTreeMap::new(),
             empty: None,
@@ -109,15 +141,19 @@ impl<'a> Target<'a> {
         &mut self.covers
     }
 
+    /// What is left to a hook.
+    pub(crate) fn by_hook(&mut self) -> &mut Work {
+        &mut self.by_hook
+    }
+
     /// Whether what is at `place` may be ours, of an earlier start: everywhere but in a fresh layer.
     pub(crate) fn holds_own(&mut self, place: &Path) -> Result<bool> {
         let tree = self.tree(place).map_err(refusal(Code::FixupFailed, place))?;
         Ok(!self.fresh || tree == Tree::Upper)
     }
 
-    /// Where `path` of the container lies with the links on the way resolved; its last component
-    /// is kept. `None`, with a warning, where a mount of the spec would hide it.
-    pub(crate) fn place(&mut self, path: &Path) -> Result<Option<PathBuf>> {
+    /// Where `path` of the container lies.
+    pub(crate) fn place(&mut self, path: &Path) -> Result<Place> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(Error::new(Code::FixupFailed, format!("{} is no file", path.display())));
         };
@@ -131,8 +167,11 @@ impl<'a> Target<'a> {
                 place
             }
         };
-        let hidden = self.covers.leave_out(&place, path);
-        Ok((!hidden).then_some(place))
+        Ok(match self.covers.look(&place, path) {
+            Sight::Free => Place::Here(place),
+            Sight::InMount => Place::InMount,
+            Sight::Hidden => Place::Hidden,
+        })
     }
 
     /// Puts a file at a [place](Self::place), with owner and permissions of a file that it takes
@@ -199,12 +238,12 @@ impl<'a> Target<'a> {
             .map_err(refusal(Code::FixupFailed, place))
     }
 
-    /// Sets the times of the directories that the image has too, and says what was left out.
-    pub(crate) fn finish(self) -> Result<Vec<String>> {
+    /// Sets the times of the directories that the image has too.
+    pub(crate) fn finish(self) -> Result<Left> {
         for (directory, attributes) in self.made.values() {
             directory.set_times(attributes).map_err(refusal(Code::FixupFailed, Path::new("/")))?;
         }
-        Ok(self.covers.warnings())
+        Ok(Left { warnings: self.covers.warnings(), by_hook: self.by_hook })
     }
 
     /// What the container would see at `place`, if anything.

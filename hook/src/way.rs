@@ -65,6 +65,8 @@ pub(crate) enum Way {
     Layer { place: PathBuf, upper: Option<UpperDirectory>, layered: RootfsMount },
     /// What is looked at is the root filesystem itself, and writable.
     InPlace,
+    /// By a hook, for this reason.
+    ByHook(String),
     /// Not at all, for this reason.
     Never(String),
 }
@@ -82,15 +84,15 @@ pub(crate) fn open(mounts: &[RootfsMount], bundle: &Path, spec: &Spec) -> Result
             let root = bundle.join(spec.root_path().unwrap_or_else(|| "rootfs".into()));
             in_place(&root)
         }
-        [mount] if !mount.target.is_empty() => unknown("a mount below the root"),
+        [mount] if !mount.target.is_empty() => unknown("a mount below the root", Some(mount)),
         [mount] => match mount.kind.as_str() {
             "overlay" => open_overlay(mount, bundle),
             _ if mount.is_bind() && mount.has("ro") => open_read_only_bind(mount, bundle),
             _ if mount.is_bind() => in_place(Path::new(&mount.source)),
             "ext4" | "xfs" | "btrfs" => open_block(mount),
-            kind => unknown(&format!("a root filesystem of type {kind}")),
+            kind => unknown(&format!("a root filesystem of type {kind}"), Some(mount)),
         },
-        _ => unknown("a root filesystem of several mounts"),
+        _ => unknown("a root filesystem of several mounts", None),
     }
 }
 
@@ -112,7 +114,7 @@ fn in_place(directory: &Path) -> Result<(Rootfs, Way)> {
 fn open_overlay(mount: &RootfsMount, bundle: &Path) -> Result<(Rootfs, Way)> {
     let overlay = match Overlay::parse(&mount.options) {
         Ok(overlay) => overlay,
-        Err(what) => return unknown(&format!("an overlay with {what}")),
+        Err(what) => return unknown(&format!("an overlay with {what}"), Some(mount)),
     };
     let layered_at =
         |place: &Path| RootfsMount { options: with_layer(&mount.options, place), ..mount.clone() };
@@ -172,11 +174,11 @@ fn in_bundle(bundle: &Path, mount: &RootfsMount, layered: RootfsMount) -> Way {
 
 fn open_block(mount: &RootfsMount) -> Result<(Rootfs, Way)> {
     if mount.has("ro") {
-        return unknown("a read-only block device as root filesystem");
+        return unknown("a block device as root filesystem", Some(mount));
     }
     // `loop` is what mount(8) makes of a file, not an option of the kernel.
     if mount.has("loop") {
-        return unknown("an image file as root filesystem");
+        return unknown("an image file as root filesystem", Some(mount));
     }
     let options: Vec<detached::MountOption> = mount
         .options
@@ -192,14 +194,21 @@ fn open_block(mount: &RootfsMount) -> Result<(Rootfs, Way)> {
         | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     match detached::block(&mount.kind, &mount.source, &options, attributes) {
         Ok(mounted) => Ok((Rootfs::held(mounted), Way::InPlace)),
-        Err(error) => unknown(&format!("{} could not be mounted: {error}", mount.source)),
+        Err(error) => {
+            let what = format!("{}, which could not be mounted here ({error}),", mount.source);
+            unknown(&what, Some(mount))
+        }
     }
 }
 
-/// An empty tree to look at, and nothing to be written.
-fn unknown(what: &str) -> Result<(Rootfs, Way)> {
+/// An empty tree to look at, and nothing to be written beforehand.
+fn unknown(what: &str, mount: Option<&RootfsMount>) -> Result<(Rootfs, Way)> {
     let empty = detached::empty().map_err(|error| unreadable("an empty tmpfs", error))?;
-    Ok((Rootfs::held(empty), Way::Never(format!("{what} cannot be changed beforehand"))))
+    let way = match mount {
+        Some(mount) if mount.has("ro") => Way::Never(format!("{what} is mounted read-only")),
+        _ => Way::ByHook(format!("{what} cannot be changed beforehand")),
+    };
+    Ok((Rootfs::held(empty), way))
 }
 
 pub(crate) fn open_directory(path: &Path) -> Result<Rootfs> {

@@ -5,7 +5,7 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nvidia_oci::{Code, Error, GeneratedFile, Link, Result};
+use nvidia_oci::{Code, Error, Fixups, GeneratedFile, Link, Result};
 
 use crate::compat::HostDriver;
 use crate::covers::Covers;
@@ -32,6 +32,24 @@ pub struct Work {
 }
 
 impl Work {
+    /// What fix-ups are when they are all left to a hook.
+    pub(crate) fn of(fixups: &Fixups) -> Self {
+        let mut work =
+            Self { links: fixups.links.clone(), files: fixups.files.clone(), ..Self::default() };
+        work.add_folders(&fixups.library_dirs);
+        work
+    }
+
+    /// More directories, each once.
+    pub(crate) fn add_folders(&mut self, folders: &[PathBuf]) {
+        for folder in folders {
+            let known = self.folders.get_or_insert_default();
+            if !known.contains(folder) {
+                known.push(folder.clone());
+            }
+        }
+    }
+
     /// Does it in the container whose root filesystem is at `root`, with all its mounts, and which
     /// does not run yet. Twice is once.
     ///

@@ -6,13 +6,25 @@
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How the names of programs begin that do what we do.
 const OURS: &[&str] = &["nvidia-container-runtime", "containerd-shim-nvidia"];
 
 pub(crate) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+}
+
+/// The program `name` in the directory of this one, which is as trusted as we are.
+pub(crate) fn beside(name: &str) -> PathBuf {
+    let own = fs::read_link("/proc/self/exe").unwrap_or_default();
+    own.with_file_name(name)
+}
+
+/// Whether a hook of a container can execute `path`: in a user namespace it is nobody's process.
+pub(crate) fn is_for_container(path: &Path, in_user_namespace: bool) -> bool {
+    let may_all = |path: &Path| fs::metadata(path).is_ok_and(|found| found.mode() & 0o001 != 0);
+    is_executable(path) && (!in_user_namespace || path.ancestors().all(may_all))
 }
 
 /// Whether `path` is this very program or one that does the same, whatever link leads there.

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn invoke(program: &str, words: &[&str]) -> Result<Invocation, UsageError> {
@@ -106,5 +108,27 @@ fn help_names_all_flags() {
         let command = invoke("nvidia-cdi-hook", &[verb.name, "--help"]).unwrap().command;
         let Command::Print(text) = command else { panic!("no help of {}", verb.name) };
         assert!(verb.flags.iter().all(|flag| text.contains(flag.name)), "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn words_of_work_mean_that_work(
+        links in prop::collection::vec(("[a-z,./=-]{1,9}", "/[a-z,./= -]{1,9}"), 0..4),
+        files in prop::collection::vec(("/[a-z,.=-]{1,9}", "[a-z:\n{}\"= -]{0,9}"), 0..3),
+        folders in prop::collection::vec("/[a-z,./= -]{1,9}", 0..4),
+    ) {
+        let mut work = Work {
+            links: links.iter().map(|(target, path)| link(target, path)).collect(),
+            files: files
+                .into_iter()
+                .map(|(path, content)| GeneratedFile { path: path.into(), content })
+                .collect(),
+            ..Work::default()
+        };
+        work.add_folders(&folders.iter().map(PathBuf::from).collect::<Vec<_>>());
+        let words = work.to_words();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        prop_assert_eq!(work_of(&words), work);
     }
 }

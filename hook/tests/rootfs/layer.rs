@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use nvidia_hook::Look;
+use nvidia_hook::{Look, Prepared};
 use nvidia_oci::{Code, Fixups, Spec};
 
 use crate::container::{cached, container};
@@ -90,27 +90,71 @@ fn directories_that_are_links_are_resolved() {
     });
 }
 
+/// The words of the hook that is left to do something.
+fn words(prepared: &Prepared) -> Vec<String> {
+    let hook =
+        prepared.by_hook.as_ref().expect("a hook").hook(Path::new("/opt/bin/nvidia-cdi-hook"));
+    assert_eq!(
+        (hook.hook_name.as_str(), hook.path.as_str()),
+        ("createContainer", "/opt/bin/nvidia-cdi-hook")
+    );
+    assert!(!hook.env.is_empty(), "CVE-2025-23266");
+    hook.args
+}
+
 #[test]
-fn what_a_mount_would_hide_is_left_out_and_said() {
+fn what_a_mount_would_hide_is_left_to_a_hook() {
     let fixture = Fixture::new();
     let spec = fixture.spec(
         r#"[{"destination": "/opt/gpu", "type": "bind", "source": "/volume", "options": ["rbind"]},
-            {"destination": "/run", "type": "tmpfs", "source": "tmpfs"}]"#,
+            {"destination": "/run", "type": "tmpfs", "source": "tmpfs"},
+            {"destination": "/etc", "type": "bind", "source": "/volume", "options": ["rbind", "rw"]}]"#,
     );
     let mut fixups = fixups();
     fixups.links.push(link("/run/nvidia/x", "y"));
+    fixups.links.push(link("/dev/dri/by-path/pci-0000:07:00.0-card", "../card0"));
     let prepared = fixture.apply_with(&[fixture.overlay()], &fixups, &spec).unwrap();
     assert_eq!(
-        prepared.warnings,
-        [
-            "left out, as the mount at /opt/gpu would hide it: /opt/gpu/lib/libcuda.so.1",
-            "runc will make mount points in the mount at /opt/gpu: /opt/gpu/lib/libcuda.so.550",
-            "left out, as the mount at /run would hide it: /run/nvidia/x",
-        ]
+        words(&prepared).join(" "),
+        "nvidia-cdi-hook apply --link libcuda.so.550::/opt/gpu/lib/libcuda.so.1 \
+         --link y::/run/nvidia/x --link ../card0::/dev/dri/by-path/pci-0000:07:00.0-card \
+         --folder /opt/gpu/lib"
     );
-    assert!(!fixture.layer().join("opt").exists());
-    assert!(!fixture.layer().join("run").exists());
-    assert!(fixture.layer().join("etc/ld.so.cache").is_file());
+    assert_eq!(
+        prepared.warnings,
+        ["runc will make mount points in the mount at /opt/gpu: /opt/gpu/lib/libcuda.so.550"]
+    );
+    assert_eq!(
+        prepared.by_hook.unwrap().left_out(Path::new("/bin/nvidia-cdi-hook")).unwrap(),
+        "left out, as mounts would hide it and /bin/nvidia-cdi-hook is missing: \
+         /etc/ld.so.cache, /opt/gpu/lib/libcuda.so.1, /run/nvidia/x"
+    );
+    for path in ["opt", "run", "dev", "etc"] {
+        assert!(!fixture.layer().join(path).exists(), "{path}");
+    }
+}
+
+/// Neither a read-only mount nor the host's own directories, nor the very place of a mount.
+#[test]
+fn what_no_hook_may_write_is_left_out_and_said() {
+    let fixture = Fixture::new();
+    for (mount, place) in [
+        (r#"{"destination": "/opt/gpu", "type": "tmpfs", "options": ["ro"]}"#, "/opt/gpu"),
+        (r#"{"destination": "/opt", "source": "/etc", "options": ["rbind"]}"#, "/opt"),
+        (r#"{"destination": "/opt", "type": "sysfs", "source": "sysfs"}"#, "/opt"),
+        (
+            r#"{"destination": "/opt/gpu/lib/libcuda.so.1", "source": "/x", "options": ["bind"]}"#,
+            "/opt/gpu/lib/libcuda.so.1",
+        ),
+    ] {
+        let spec = fixture.spec(&format!("[{mount}]"));
+        let prepared = fixture.apply_with(&[fixture.overlay()], &fixups(), &spec).unwrap();
+        let warning =
+            format!("left out, as the mount at {place} would hide it: /opt/gpu/lib/libcuda.so.1");
+        assert_eq!(prepared.warnings.first(), Some(&warning), "{mount}");
+        assert_eq!(prepared.by_hook, None, "{mount}");
+        assert!(fixture.layer().join("etc/ld.so.cache").is_file());
+    }
 }
 
 #[test]
@@ -243,7 +287,7 @@ fn links_of_the_image_that_differ_are_replaced_and_directories_are_not() {
 }
 
 #[test]
-fn other_kinds_of_mounts_start_with_a_warning() {
+fn other_kinds_of_mounts_are_left_to_a_hook() {
     let fixture = Fixture::new();
     let erofs = mount("erofs", "/image", &[]);
     let mut below = fixture.overlay();
@@ -253,8 +297,21 @@ fn other_kinds_of_mounts_start_with_a_warning() {
         assert_eq!(nvidia_hook::facts(look.rootfs()).unwrap(), nvidia_oci::Image::default());
         let prepared = fixture.apply(&mounts).unwrap();
         assert_eq!(prepared.mounts, mounts);
-        assert!(prepared.warnings[0].contains("left out"), "{:?}", prepared.warnings);
+        assert_eq!(
+            words(&prepared).join(" "),
+            "nvidia-cdi-hook apply --link libcuda.so.550::/opt/gpu/lib/libcuda.so.1 \
+             --file /usr/share/glvnd/egl_vendor.d/10_nvidia.json::{}\n --folder /opt/gpu/lib"
+        );
+        let left_out = prepared.by_hook.unwrap().left_out(Path::new("/hook")).unwrap();
+        assert!(
+            left_out.contains("cannot be changed beforehand and /hook is missing"),
+            "{left_out}"
+        );
     }
+    let read_only = mount("erofs", "/image", &["ro".to_owned()]);
+    let prepared = fixture.apply(&[read_only]).unwrap();
+    assert!(prepared.warnings[0].contains("left out"), "{:?}", prepared.warnings);
+    assert_eq!(prepared.by_hook, None);
 }
 
 /// The device is mounted where nobody else sees it.

@@ -9,11 +9,12 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nvidia_hook::{Look, RootfsMount};
 use nvidia_oci::{
-    Bundle, Code, Config, ConfigSource, Error, Handler, Host, Inquiry, Outcome, Request, Result,
-    policy,
+    Bundle, Code, Config, ConfigSource, Edits, Error, Handler, Host, Inquiry, Outcome, Request,
+    Result, policy,
 };
 
 use super::job::{Answer, Job};
+use crate::executable;
 use crate::prepare::HOST_DEADLINE;
 use crate::program::Program;
 
@@ -108,6 +109,15 @@ fn prepare(
     edits.apply(&mut edited)?;
     let prepared = look.apply(&image, &plan.fixups, &edits, &edited)?;
     warnings.extend(prepared.warnings);
+    if let Some(by_hook) = prepared.by_hook {
+        let program = executable::beside(nvidia_hook::PROGRAM);
+        if executable::is_for_container(&program, edited.in_user_namespace()) {
+            let hooks = vec![by_hook.hook(&program)];
+            Edits { hooks, ..Edits::default() }.apply(&mut edited)?;
+        } else {
+            warnings.extend(by_hook.left_out(&program));
+        }
+    }
     let rootfs = prepared.mounts.into_iter().map(Into::into).collect();
     let summary = plan.report.line();
     plan.confirm(&host, standing.as_ref())?;
