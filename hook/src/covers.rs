@@ -132,9 +132,9 @@ fn is_bind(mount: &SpecMount<'_>) -> bool {
 fn is_writable(mount: &SpecMount<'_>) -> bool {
     let read_only = ["ro", "rro"];
     let is_of = |list: &[&str], name: Option<&str>| name.is_some_and(|name| list.contains(&name));
-    !mount.options.iter().any(|option| read_only.contains(option))
-        && !is_of(&OF_THE_KERNEL, mount.kind)
-        && !(is_bind(mount) && is_of(&OF_THE_HOST, mount.source.and_then(Path::to_str)))
+    let of_the_host = is_bind(mount) && is_of(&OF_THE_HOST, mount.source.and_then(Path::to_str));
+    let taboo = of_the_host || is_of(&OF_THE_KERNEL, mount.kind);
+    !taboo && !mount.options.iter().any(|option| read_only.contains(option))
 }
 
 /// The paths, shortened to what a line of a log can hold.

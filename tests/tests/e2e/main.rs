@@ -6,6 +6,7 @@ mod crashes;
 mod examples;
 mod front;
 mod gpus;
+mod hooks;
 mod hostile;
 mod images;
 mod lifecycle;
