@@ -11,10 +11,13 @@ pub(super) enum Cuda {
 }
 
 /// The first driver branch of each CUDA version, latest first. Source: the table "CUDA Toolkit and
-/// Corresponding Driver Versions" of NVIDIA's CUDA release notes, the Linux column
-/// (docs.nvidia.com/cuda/cuda-toolkit-release-notes). A driver tells the CUDA version that came
-/// out with its branch.
-const CUDA: [(u64, (u64, u64)); 29] = [
+/// Corresponding Driver Versions" of NVIDIA's CUDA release notes up to 13.3, the Linux column
+/// (docs.nvidia.com/cuda/cuda-toolkit-release-notes); 12.7, which no toolkit has, is what
+/// `nvidia-smi` of 565 tells. A driver tells the CUDA version that came out with its branch, and
+/// one of a branch between two of these that of the earlier.
+const CUDA: [(u64, (u64, u64)); 32] = [
+    (610, (13, 3)),
+    (595, (13, 2)),
     (590, (13, 1)),
     (580, (13, 0)),
     (575, (12, 9)),
@@ -44,15 +47,15 @@ const CUDA: [(u64, (u64, u64)); 29] = [
     (384, (9, 0)),
     (367, (8, 0)),
     (352, (7, 5)),
+    (346, (7, 0)),
 ];
 
-/// The last branch of the table; what is newer may have a newer CUDA.
-const LAST_BRANCH: u64 = 590;
-
 /// Ranges of PCI device ids and the compute capability of the chips in them. Sources: which chip
-/// an id is of, the PCI id database (pci-ids.ucw.cz); which compute capability a chip has, NVIDIA's
-/// list of CUDA GPUs (developer.nvidia.com/cuda-gpus) by the products of the chip.
-const CHIPS: [(u16, u16, (u64, u64)); 28] = [
+/// an id is of, the PCI id database (pci-ids.ucw.cz, version 2026.08.22), with which every range was
+/// compared id by id; which compute capability a chip has, NVIDIA's list of CUDA GPUs
+/// (developer.nvidia.com/cuda-gpus) by the products of the chip. Chips without a product there
+/// (GB112), and those that no driver after 390 serves (Fermi), are left out.
+const CHIPS: [(u16, u16, (u64, u64)); 30] = [
     (0x0fc0, 0x0fff, (3, 0)),
     (0x1001, 0x102a, (3, 5)),
     (0x102d, 0x102d, (3, 7)),
@@ -63,6 +66,7 @@ const CHIPS: [(u16, u16, (u64, u64)); 28] = [
     (0x13ad, 0x13ae, (5, 2)),
     (0x13b0, 0x13bd, (5, 0)),
     (0x13be, 0x1436, (5, 2)),
+    (0x15c2, 0x15c2, (6, 0)),
     (0x15f0, 0x15ff, (6, 0)),
     (0x1613, 0x1676, (5, 2)),
     (0x1725, 0x172f, (6, 0)),
@@ -79,13 +83,15 @@ const CHIPS: [(u16, u16, (u64, u64)); 28] = [
     (0x2681, 0x28f8, (8, 9)),
     (0x2900, 0x29f1, (10, 0)),
     (0x2b85, 0x2df9, (12, 0)),
+    (0x2e03, 0x2e2a, (12, 1)),
     (0x2f04, 0x2f58, (12, 0)),
     (0x3180, 0x31fe, (10, 3)),
 ];
 
 /// Words in a model's name and what NVML may call its brand, in lower case and without spaces as
-/// requirements write it; the first that fits. Which of two it is depends on the driver. Source:
-/// the names of `nvmlBrandType_t` in `nvml.h`.
+/// requirements write it; the first that fits. Which of two it is depends on the driver: newer
+/// headers call `GEFORCE_RTX` and `TITAN_RTX` unused. Source: the names of `nvmlBrandType_t` in
+/// `nvml.h`, and the remarks beside them.
 const BRANDS: [(&str, &[&str]); 11] = [
     ("GeForce RTX", &["geforcertx", "geforce"]),
     ("GeForce", &["geforce"]),
@@ -106,7 +112,9 @@ pub(super) fn cuda(driver: &str) -> Option<Cuda> {
     let branch: u64 = driver.split('.').next()?.parse().ok()?;
     let (_, (major, minor)) = CUDA.iter().find(|(first, _)| branch >= *first)?;
     let version = Version::new(*major, *minor);
-    Some(if branch > LAST_BRANCH { Cuda::AtLeast(version) } else { Cuda::Known(version) })
+    // What is newer than the table may have a newer CUDA.
+    let is_newer = CUDA.first().is_some_and(|(last, _)| branch > *last);
+    Some(if is_newer { Cuda::AtLeast(version) } else { Cuda::Known(version) })
 }
 
 /// The compute capability of the GPU with that PCI device id.
@@ -131,7 +139,11 @@ mod tests {
         assert_eq!(cuda("535.261.03"), known(12, 2));
         assert_eq!(cuda("550.163.01"), known(12, 4));
         assert_eq!(cuda("580.65.06"), known(13, 0));
-        assert_eq!(cuda("595.45.04"), Some(Cuda::AtLeast(Version::new(13, 1))));
+        assert_eq!(cuda("590.48.01"), known(13, 1));
+        assert_eq!(cuda("595.45.04"), known(13, 2));
+        assert_eq!(cuda("610.43.02"), known(13, 3));
+        assert_eq!(cuda("611.1"), Some(Cuda::AtLeast(Version::new(13, 3))));
+        assert_eq!(cuda("435.21"), known(10, 1));
         assert_eq!(cuda("340.108"), None);
         assert_eq!(cuda("x"), None);
         assert!(CUDA.is_sorted_by(|one, next| one.0 > next.0 && one.1 > next.1));
@@ -150,6 +162,11 @@ mod tests {
             (0x2335, "9.0"),  // H200
             (0x2901, "10.0"), // B200
             (0x2b85, "12.0"), // GeForce RTX 5090
+            (0x3182, "10.3"), // B300
+            (0x2e12, "12.1"), // GB10
+            (0x102d, "3.7"),  // Tesla K80
+            (0x15f8, "6.0"),  // Tesla P100
+            (0x1b38, "6.1"),  // Tesla P40
         ] {
             assert_eq!(compute_capability(id).unwrap().to_string(), shown, "{id:x}");
         }

@@ -83,8 +83,8 @@ pub(crate) fn of_capabilities(added: &Added, spec: &Value) -> Added {
 fn capabilities(spec: &Value) -> Option<Vec<&str>> {
     let entries = spec["process"]["env"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let value = |name: &str| {
-        let values = entries.clone().filter_map(move |entry| entry.split_once('='));
-        values.filter(|(key, _)| *key == name).next_back().map(|(_, value)| value)
+        let mut values = entries.clone().filter_map(move |entry| entry.split_once('='));
+        values.rfind(|(key, _)| *key == name).map(|(_, value)| value)
     };
     let is_legacy_image = value("CUDA_VERSION").is_some_and(|version| !version.is_empty())
         && value("NVIDIA_REQUIRE_CUDA").unwrap_or_default().is_empty();
