@@ -220,7 +220,7 @@ impl Question {
         known.request = policy::asker(spec);
         let (mut config, warnings) = Config::load(&self.settings)?;
         known.warnings.clone_from(&warnings);
-        let judgement = policy::judge(spec, &config)?;
+        let judgement = policy::judge(spec, &config, self.handler)?;
         *known = Report::of_judgement(self.handler, &judgement);
         known.warnings.splice(0..0, warnings);
         if let Some(root) = &self.host_root {
@@ -231,7 +231,7 @@ impl Question {
         let Some(request) = judgement.request else {
             return Ok(Explanation::untouched(spec, known.clone()));
         };
-        let inquiry = Inquiry::read(&host, &config, request)?;
+        let inquiry = Inquiry::read(&host, &config, self.handler, spec, request)?;
         known.warnings.extend(inquiry.needs(&config, self.handler)?.iter().map(promise));
         let mut answer = match inquiry.plan(&host, &config, self.handler, &image, spec)? {
             Outcome::Untouched(report) => Explanation::untouched(spec, *report),

@@ -115,7 +115,7 @@ impl fmt::Display for Capabilities {
 }
 
 /// What a container may use of the driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) capabilities: Capabilities,
     /// Those without whose mandatory files the container is refused: who says `all` takes what
@@ -150,6 +150,15 @@ impl Granted {
                 });
                 Ok(Self { warnings: warnings.collect(), ..Self::named(*known) })
             }
+        }
+    }
+
+    /// What manages GPUs draws nothing.
+    pub(crate) fn of_management() -> Self {
+        let drawing = Capabilities::GRAPHICS.or(Capabilities::DISPLAY);
+        Self {
+            capabilities: Capabilities::ALL.without(drawing),
+            ..Self::named(Capabilities::DEFAULT)
         }
     }
 

@@ -19,6 +19,11 @@ pub use value::Value;
 
 use crate::{Capabilities, Handler, Host, Result, trust};
 
+/// NVIDIA's, and the directory that the second one is a link to where it is one.
+const SPEC_DIRS: [&str; 3] = ["/etc/cdi", "/var/run/cdi", "/run/cdi"];
+/// The specification's, and that of NVIDIA's operator before 25.10 and of its NRI plugin.
+pub(crate) const ANNOTATION_PREFIXES: [&str; 2] = ["cdi.k8s.io/", "nvidia.cdi.k8s.io/"];
+
 /// What the settings mean. Absent keys have NVIDIA's defaults, ours those of the design.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -66,6 +71,18 @@ pub struct Config {
     pub ignore_imex_channels: bool,
     /// Not `[features] disable-imex-channel-creation`: channels are made for who may make them.
     pub make_imex_channels: bool,
+    /// `[nvidia-container-runtime.modes.cdi] spec-dirs`: where CDI specs are; a later one goes before
+    /// an earlier one.
+    pub cdi_spec_dirs: Vec<PathBuf>,
+    /// `[nvidia-container-runtime.modes.cdi] default-kind`: of names that say none.
+    pub cdi_default_kind: String,
+    /// `[nvidia-container-runtime.modes.cdi] annotation-prefixes`: of keys whose values are CDI names.
+    pub cdi_annotation_prefixes: Vec<String>,
+    /// `[nvidia-shim] stale-spec`
+    pub stale_spec: StaleSpec,
+    /// `[nvidia-shim] just-in-time`: whether names of `nvidia.com` that no CDI spec describes are
+    /// served from what is there.
+    pub just_in_time: bool,
     /// Not `[features] no-additional-gids-for-device-nodes`: processes join the groups of nodes.
     pub additional_gids: bool,
     /// `[nvidia-container-runtime.modes.jit-cdi] nvcdi-disable-hooks`
@@ -141,6 +158,15 @@ pub enum OnDenied {
     Fail,
 }
 
+/// What becomes of a device whose CDI spec is not of the driver that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaleSpec {
+    /// It is served from what is there, with a warning.
+    Heal,
+    /// The container is refused.
+    Fail,
+}
+
 /// Where settings are read from, in the order of the design.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
@@ -157,18 +183,28 @@ pub struct ConfigSource {
 }
 
 impl ConfigSource {
+    /// Prefixes that `annotation-prefixes` may have: those that it has, and others.
+    pub(crate) fn prefix_candidates(&self) -> Vec<String> {
+        self.candidates("nvidia-container-runtime.modes.cdi.annotation-prefixes")
+    }
+
     fn file(&self) -> Option<&Path> {
         self.path.as_deref().or(self.default_path.as_deref())
     }
 
     /// Names that `swarm-resource` may have: those that it has, and others.
     pub(crate) fn swarm_candidates(&self) -> Vec<String> {
-        let key = "swarm-resource";
+        self.candidates("swarm-resource")
+    }
+
+    /// Names that the list of a key may have: those that it has, and others.
+    fn candidates(&self, key: &str) -> Vec<String> {
         let set = self.set.iter().filter(|(name, _)| name == key);
         let mut names: Vec<_> = set
             .flat_map(|(_, value)| value.split(',').map(|name| name.trim().to_owned()))
             .collect();
-        names.extend(self.file().map(|file| read::words_after(key, file)).unwrap_or_default());
+        let word = key.rsplit('.').next().unwrap_or(key);
+        names.extend(self.file().map(|file| read::words_after(word, file)).unwrap_or_default());
         names
     }
 }
@@ -197,6 +233,11 @@ impl Default for Config {
             accept_volume_mounts: false,
             ignore_imex_channels: false,
             make_imex_channels: true,
+            cdi_spec_dirs: SPEC_DIRS.map(PathBuf::from).to_vec(),
+            cdi_default_kind: "nvidia.com/gpu".to_owned(),
+            cdi_annotation_prefixes: ANNOTATION_PREFIXES.map(str::to_owned).to_vec(),
+            stale_spec: StaleSpec::Heal,
+            just_in_time: true,
             additional_gids: true,
             disabled_hooks: DisabledHooks::default(),
             sockets: true,

@@ -27,6 +27,7 @@ pub enum Code {
     RequirementInvalid,
     Denied,
     ImexChannel,
+    UnknownDevice,
     // 2xx: what the host has
     NoKernelDriver,
     NoGpu,
@@ -39,6 +40,9 @@ pub enum Code {
     ModuleNotLoaded,
     LibraryUnreadable,
     DriverChanged,
+    StaleSpec,
+    CdiDeviceUnusable,
+    HookMissing,
     // 3xx: the root filesystem
     RootfsUnreadable,
     FixupFailed,
@@ -99,6 +103,10 @@ impl Code {
             Self::ImexChannel => {
                 ("NVS-110", "ask for one that exists; NVreg_CreateImexChannel0=1 makes channel 0")
             }
+            Self::UnknownDevice => (
+                "NVS-111",
+                "ask for a device that a CDI spec describes; nvidia-shim cdi list has all",
+            ),
             Self::NoKernelDriver => (
                 "NVS-201",
                 "install the NVIDIA driver and load its kernel module (modprobe nvidia)",
@@ -121,6 +129,13 @@ impl Code {
             Self::ModuleNotLoaded => ("NVS-209", "load it with modprobe"),
             Self::LibraryUnreadable => ("NVS-210", "reinstall the driver's package"),
             Self::DriverChanged => ("NVS-211", "start the container again"),
+            Self::StaleSpec => {
+                ("NVS-212", "generate the CDI spec again, or set stale-spec to heal")
+            }
+            Self::CdiDeviceUnusable => ("NVS-213", "correct the CDI spec of the device"),
+            Self::HookMissing => {
+                ("NVS-214", "install the program that the CDI spec names, or correct the spec")
+            }
             Self::RootfsUnreadable => ("NVS-301", "see the log for the mount that failed"),
             Self::FixupFailed => {
                 ("NVS-302", "correct the image at that path, or make room on its disk")
@@ -174,6 +189,13 @@ impl Error {
     /// What is wrong, without code, cause and way out.
     pub(crate) fn what(&self) -> &str {
         &self.what
+    }
+
+    /// The same, said with where in which CDI spec.
+    #[must_use]
+    pub(crate) fn in_spec(mut self, place: &str) -> Self {
+        self.what = format!("{place}: {}", self.what);
+        self
     }
 
     /// The same, said with what asked for a GPU, unless it says so already: whoever reads it may not

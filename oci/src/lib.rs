@@ -39,7 +39,7 @@ pub use capability::Capabilities;
 pub use config::{
     Config, ConfigSource, DisabledHooks, DriverCapabilities, KEYS as CONFIG_KEYS, Key, LibraryPath,
     Mode, NoDriver, NvcdiHook, OnDenied, Origin, Policy, Requirements, Setting, Settings,
-    Value as SettingValue,
+    StaleSpec, Value as SettingValue,
 };
 pub use driver::{Driver, DriverFile, FileKind, Library};
 pub use edit::{DeviceKind, DeviceNode, Edits, Mount};
@@ -49,9 +49,9 @@ pub use handler::Handler;
 pub use host::Host;
 pub use image::{Image, Libc};
 pub use plan::{
-    Fixups, GeneratedFile, Inquiry, LibraryEntry, Link, MissingNode, Need, Outcome, Plan, Standing,
-    plan,
+    CudaCompat, Fixups, GeneratedFile, Inquiry, LibraryEntry, Link, MissingNode, Need, Outcome,
+    Plan, Standing, plan,
 };
 pub use report::Report;
 pub use request::Request;
-pub use spec::{IdMapping, Spec, SpecMount, User};
+pub use spec::{IdMapping, Spec, SpecDevice, SpecMount, User};

@@ -1,22 +1,27 @@
 //! The whole decision: what was asked, what is allowed, what exists → what is given.
 
+mod decision;
+mod described;
 mod disabled;
 mod files;
+mod functions;
 mod gpus;
 mod imex;
 mod inquiry;
+mod loader;
 mod nodes;
+mod stale;
 mod standing;
 mod vendor;
+mod ways;
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
-use self::files::{Files, Taken};
+use self::decision::{Decision, check_roots};
+use self::described::Described;
 pub use self::inquiry::{Inquiry, Need};
-use self::nodes::Nodes;
 pub use self::standing::Standing;
 use crate::capability::Granted;
 use crate::elf::{Class, Machine};
@@ -24,14 +29,9 @@ use crate::report::{DriverFound, Item, ItemKind};
 use crate::request::{Selection, Selector, VISIBLE_DEVICES};
 use crate::requirement::Facts;
 use crate::{
-    Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, Inventory, Mode, NoDriver,
-    Report, Request, Result, Spec, policy, requirement, trust,
+    Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, NoDriver, Report, Request,
+    Result, Spec, policy, requirement,
 };
-
-/// Where the driver's libraries are: NVIDIA's own programs in the container look there.
-const LIBCUDA_DIR: &str = "NVIDIA_CTK_LIBCUDA_DIR";
-/// Says that no GPU was meant to be there.
-const EMPTY_DEVICE: &str = "NVCT_EMPTY_DEVICE";
 
 /// What becomes of the container.
 #[derive(Clone, Debug)]
@@ -61,6 +61,24 @@ pub struct Fixups {
     pub libraries: Vec<LibraryEntry>,
     /// Small files that the driver came without.
     pub files: Vec<GeneratedFile>,
+    /// Whether CUDA's compatibility libraries of the image go before the driver's, and what they
+    /// are compared with.
+    pub cuda_compat: Option<CudaCompat>,
+    /// Whether the driver's libraries are told to make no device nodes.
+    pub mask_params: bool,
+    /// Whether EGL and Vulkan are told to use only GPUs that are there.
+    pub application_profile: bool,
+}
+
+/// The driver that CUDA's compatibility libraries of an image are compared with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CudaCompat {
+    /// `550.163.01`
+    pub driver: Option<String>,
+    /// The newest CUDA that the driver knows: `12.4`.
+    pub cuda: Option<String>,
+    /// Where the image has them.
+    pub directory: PathBuf,
 }
 
 /// A file that is written into the container.
@@ -114,12 +132,11 @@ pub fn plan(
     image: &Image,
     spec: &Spec,
 ) -> Result<Outcome> {
-    let judgement = policy::judge(spec, config)?;
+    let judgement = policy::judge(spec, config, handler)?;
     let report = Report::of_judgement(handler, &judgement);
     let outcome = match judgement.request {
-        Some(request) => {
-            Inquiry::read(host, config, request)?.plan(host, config, handler, image, spec)?
-        }
+        Some(request) => Inquiry::read(host, config, handler, spec, request)?
+            .plan(host, config, handler, image, spec)?,
         None => return Ok(Outcome::Untouched(Box::new(report))),
     };
     Ok(outcome.after(report.warnings))
@@ -138,26 +155,70 @@ impl Inquiry {
         image: &Image,
         spec: &Spec,
     ) -> Result<Outcome> {
-        let Self { request, inventory } = self;
+        let Self { request, inventory, registry, ways } = self;
         let mut report = Report::of(handler);
         report.request = Some(request.source.to_string());
         report.trust = Some(format!("yes: {}", request.trust));
-        let Some(kernel_driver) = inventory.driver_version.as_deref() else {
-            if config.no_driver == NoDriver::Start && !inventory.on_pci {
-                let warning = "no driver and no GPU on this node: started without";
-                report.warnings.push(warning.to_owned());
-                return Ok(Outcome::Untouched(Box::new(report)));
-            }
-            let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
-            return Err(Error::new(Code::NoKernelDriver, what));
-        };
+        report.warnings.extend(ways.warnings.iter().cloned());
         check_names(request, spec, config)?;
+        let mut plan = Plan::of(report);
+        if let Some(live) = &ways.live
+            && self.has_driver(config, &mut plan.report)?
+        {
+            self.give_live(live, (host, config, handler), image, spec, &mut plan)?;
+        }
+        let nothing = Granted::default();
+        let mut nodes = plan.nodes(host, config, spec, &nothing, inventory.may_make_nodes);
+        for function in &ways.functions {
+            functions::give(function, config, &mut nodes)?;
+        }
+        let devices: Vec<_> = ways.described.iter().filter_map(|it| registry.find(it)).collect();
+        Described { host, config, spec, plan: &mut plan }.give(&devices)?;
+        if plan.edits == Edits::default() {
+            return Ok(Outcome::Untouched(Box::new(plan.report)));
+        }
+        if handler == Handler::NvidiaCdi && ways.are_nvidias() {
+            plan.keep_others_off();
+        }
+        Ok(Outcome::Edited(Box::new(plan)))
+    }
+
+    /// Whether there is a driver; without one a container may be let start as it is.
+    fn has_driver(&self, config: &Config, report: &mut Report) -> Result<bool> {
+        let Self { request, inventory, .. } = self;
+        if inventory.driver_version.is_some() {
+            return Ok(true);
+        }
+        if config.no_driver == NoDriver::Start && !inventory.on_pci {
+            let warning = "no driver and no GPU on this node: started without";
+            report.warnings.push(warning.to_owned());
+            return Ok(false);
+        }
+        let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
+        Err(Error::new(Code::NoKernelDriver, what))
+    }
+
+    /// Gives GPUs that are there, and the driver.
+    fn give_live(
+        &self,
+        request: &Request,
+        (host, config, handler): (&Host, &Config, Handler),
+        image: &Image,
+        spec: &Spec,
+        plan: &mut Plan,
+    ) -> Result<()> {
+        let Self { inventory, ways, .. } = self;
+        let kernel_driver = inventory.driver_version.as_deref().unwrap_or_default();
         let gpus = gpus::select(request, inventory, handler)?;
-        let granted = Granted::of(request, config, handler)?;
+        let granted = match ways.manages {
+            true => Granted::of_management(),
+            false => Granted::of(request, config, handler)?,
+        };
         let device_id = |gpu: &Gpu| gpu.device_id(host);
         let facts = || Facts::of(kernel_driver, &gpus, device_id);
         let findings =
             requirement::check(&request.requirements, config.requirements(handler), facts)?;
+        let report = &mut plan.report;
         report.requirements = findings.met;
         report.warnings.extend(findings.warnings);
         let driver = Driver::discover(host, config, Some(kernel_driver))?;
@@ -166,9 +227,28 @@ impl Inquiry {
             Some(DriverFound { version: driver.version.clone(), root: driver.root.clone() });
         report.capabilities = Some(granted.capabilities.to_string());
         report.warnings.extend(granted.warnings.iter().cloned());
-        let granted = &granted;
-        let decision = Decision { host, config, handler, image, spec, request, granted, inventory };
-        Ok(Outcome::Edited(Box::new(decision.make(&gpus, &driver, report)?)))
+        let (granted, manages) = (&granted, ways.manages);
+        let decision =
+            Decision { host, config, handler, image, spec, request, granted, inventory, manages };
+        decision.make(&gpus, &driver, plan)
+    }
+}
+
+impl Plan {
+    fn of(report: Report) -> Self {
+        let (edits, fixups) = (Edits::default(), Fixups::default());
+        Self { edits, fixups, missing_nodes: Vec::new(), report }
+    }
+
+    /// Tells a runtime below this one to add nothing.
+    fn keep_others_off(&mut self) {
+        let (name, value) = (VISIBLE_DEVICES, "void");
+        if !self.edits.env.iter().any(|(known, said)| known == name && said == value) {
+            let reason = "a runtime below this one adds nothing";
+            let shown = format!("{name}={value}");
+            self.report.given.push(Item::new(ItemKind::Environment, shown, reason));
+            self.edits.env.push((name.to_owned(), value.to_owned()));
+        }
     }
 }
 
@@ -193,114 +273,6 @@ fn check_names(request: &Request, spec: &Spec, config: &Config) -> Result<()> {
         }
         _ => Ok(()),
     })
-}
-
-/// Everything that a plan is made of.
-struct Decision<'a> {
-    host: &'a Host,
-    config: &'a Config,
-    handler: Handler,
-    image: &'a Image,
-    spec: &'a Spec,
-    request: &'a Request,
-    granted: &'a Granted,
-    inventory: &'a Inventory,
-}
-
-impl Decision<'_> {
-    fn make(&self, gpus: &[&Gpu], driver: &Driver, report: Report) -> Result<Plan> {
-        let mut plan = Plan {
-            edits: Edits::default(),
-            fixups: Fixups::default(),
-            missing_nodes: Vec::new(),
-            report,
-        };
-        self.give_nodes(gpus, &mut plan)?;
-        let mut files = Files {
-            host: self.host,
-            config: self.config,
-            handler: self.handler,
-            image: self.image,
-            driver,
-            granted: self.granted,
-            edits: &mut plan.edits,
-            fixups: &mut plan.fixups,
-            report: &mut plan.report,
-            taken: Taken::default(),
-        };
-        files.give()?;
-        let directories = files.driver_directories();
-        self.give_env(directories, &mut plan);
-        self.warn(driver, &mut plan.report);
-        plan.leave_out_disabled(self.config);
-        Ok(plan)
-    }
-
-    fn give_nodes(&self, gpus: &[&Gpu], plan: &mut Plan) -> Result<()> {
-        let mut nodes = Nodes {
-            host: self.host,
-            spec: self.spec,
-            granted: self.granted,
-            may_make_nodes: self.inventory.may_make_nodes,
-            may_join_groups: self.config.additional_gids,
-            edits: &mut plan.edits,
-            missing: &mut plan.missing_nodes,
-            links: &mut plan.fixups.links,
-            report: &mut plan.report,
-        };
-        for gpu in gpus {
-            nodes.give_gpu(gpu)?;
-        }
-        nodes.give_control(self.inventory)?;
-        match &self.inventory.imex {
-            // CDI knows channels by its own names alone.
-            Some(_) if self.handler == Handler::NvidiaCdi || self.config.mode == Mode::Cdi => {
-                Ok(())
-            }
-            Some(channels) => nodes.give_imex(channels, self.config),
-            None => Ok(()),
-        }
-    }
-
-    fn give_env(&self, directories: String, plan: &mut Plan) {
-        let mut set = |name: &str, value: String, reason: &str| {
-            let shown = format!("{name}={value}");
-            plan.report.given.push(Item::new(ItemKind::Environment, shown, reason));
-            plan.edits.env.push((name.to_owned(), value));
-        };
-        if !directories.is_empty() {
-            set(LIBCUDA_DIR, directories, "where the driver's libraries are");
-        }
-        if self.request.gpus == Selection::DriverOnly {
-            set(EMPTY_DEVICE, String::new(), "no GPU is meant to be there");
-        }
-        if self.handler == Handler::NvidiaCdi {
-            set(VISIBLE_DEVICES, "void".to_owned(), "a runtime below this one adds nothing");
-        }
-    }
-
-    fn warn(&self, driver: &Driver, report: &mut Report) {
-        let Some(image) = self.image.machine else { return };
-        let fits = driver.libraries.iter().any(|library| library.machine == image);
-        if !fits {
-            let what = format!("the image is for {image:?}, and no library of the driver is");
-            report.warnings.push(what);
-        }
-    }
-}
-
-/// Drivers and device nodes are only taken from where nobody but root can put them. The `/dev` of
-/// the host itself is the kernel's.
-fn check_roots(host: &Host, driver: &Driver, inventory: &Inventory, gpus: &[&Gpu]) -> Result<()> {
-    trust::check(host, &driver.root, "driver root")?;
-    let control = inventory.control.iter().map(|control| &control.node);
-    let nodes = control.chain(gpus.iter().flat_map(|gpu| gpu.drm.iter().chain([&gpu.node])));
-    let dirs: BTreeSet<&Path> = nodes.filter_map(|node| node.host_path.parent()).collect();
-    let elsewhere = dirs.into_iter().filter(|dir| !dir.starts_with("/dev"));
-    for dir in elsewhere.filter(|dir| host.exists(dir)) {
-        trust::check(host, dir, "dev root")?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

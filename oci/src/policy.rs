@@ -1,14 +1,18 @@
 //! What a container may have of what it asks for: whose word counts, and who may manage GPUs.
 //!
-//! The scheduler's word (volume mounts) goes before that of the environment, which anybody who
-//! builds an image can set. Privileged is who has `CAP_SYS_ADMIN` in the bounding set, as NVIDIA
-//! has it.
+//! The scheduler's word (annotations, volume mounts) goes before that of the environment, which
+//! anybody who builds an image can set. Privileged is who has `CAP_SYS_ADMIN` in the bounding set,
+//! as NVIDIA has it.
 
-use crate::request::{self, Environment, ImexChannels, ImexRequest, MountList, Selection};
-use crate::{Code, Config, Error, OnDenied, Policy, Request, Result, Spec};
+use crate::config::ANNOTATION_PREFIXES;
+use crate::request::{
+    self, Annotations, Environment, ImexChannels, ImexRequest, MountList, Selection,
+};
+use crate::{Code, Config, Error, Handler, Mode, OnDenied, Policy, Request, Result, Spec};
 
 /// Kinds of CDI devices that manage GPUs rather than use them.
 const MANAGEMENT_VENDOR: &str = "management.nvidia.com/";
+const NVIDIA: &str = "nvidia.com";
 /// Where containerd and CRI-O write the namespace of a pod.
 const NAMESPACE: [&str; 2] = ["io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"];
 
@@ -37,13 +41,23 @@ pub struct Denied {
 /// # Errors
 /// [`Code::InvalidRequest`] if the request cannot be read, [`Code::Denied`] if it does not count
 /// and `on-denied` is `fail`.
-pub fn judge(spec: &Spec, config: &Config) -> Result<Judgement> {
+pub fn judge(spec: &Spec, config: &Config, handler: Handler) -> Result<Judgement> {
     if request::is_sandbox(|key| spec.annotation(key)) {
         return Ok(Judgement::default());
     }
     let environment = Environment::of(spec.env(), &config.swarm_resource);
     let mounts = MountList::of(spec);
     let mut judgement = Judgement::default();
+    let annotations = Annotations::of(spec.annotations(), &config.cdi_annotation_prefixes);
+    if !annotations.is_empty() {
+        let Some(reason) = ignored(&annotations, config, handler) else {
+            let request = annotations.request(&environment);
+            let trust = "annotations are the scheduler's";
+            judgement.request = request.map(|request| Request { trust, ..request });
+            return Ok(judgement);
+        };
+        judgement.warnings.push(format!("CDI annotations do not count: {reason}"));
+    }
     let mounts_trust = trust_of_mounts(config);
     if mounts_trust.is_some() {
         for place in &mounts.malformed {
@@ -88,7 +102,9 @@ pub fn judge(spec: &Spec, config: &Config) -> Result<Judgement> {
 /// What asks for GPUs, for a refusal where the settings cannot be read that say whether it counts.
 pub fn asker(spec: &Spec) -> Option<String> {
     let environment = Environment::of(spec.env(), &[]);
-    let request = environment.request().ok().flatten();
+    let annotations = Annotations::of(spec.annotations(), &ANNOTATION_PREFIXES.map(str::to_owned));
+    let request = annotations.request(&environment);
+    let request = request.or_else(|| environment.request().ok().flatten());
     let request = request.or_else(|| MountList::of(spec).request(&environment))?;
     Some(request.source.to_string())
 }
@@ -126,6 +142,24 @@ impl Judgement {
     }
 }
 
+/// Why annotations do not count; `None` if they do. They are part of CDI's contract, not of the
+/// environment's; where NVIDIA finds out by itself which of them is meant, they mean CDI if they
+/// are CDI names.
+fn ignored(
+    annotations: &Annotations<'_>,
+    config: &Config,
+    handler: Handler,
+) -> Option<&'static str> {
+    match (handler, config.mode) {
+        (Handler::NvidiaCdi, _) | (_, Mode::Cdi) => None,
+        (_, Mode::Auto) if annotations.are_qualified() => None,
+        (_, Mode::Auto) => Some("not all are vendor/class=device"),
+        (_, Mode::Legacy | Mode::Csv | Mode::JitCdi) => {
+            Some("the mode in config.toml is not CDI's")
+        }
+    }
+}
+
 /// Why volume mounts count; `None` if they do not.
 fn trust_of_mounts(config: &Config) -> Option<&'static str> {
     if config.policy == Policy::Strict {
@@ -156,6 +190,11 @@ pub(crate) fn is_privileged(spec: &Spec) -> bool {
 /// Whether `name`, a qualified CDI name, is of a kind that only some may have.
 pub(crate) fn is_management(name: &str) -> bool {
     name.starts_with(MANAGEMENT_VENDOR)
+}
+
+/// Whether CDI devices of `vendor` are NVIDIA's.
+pub(crate) fn is_nvidia(vendor: &str) -> bool {
+    vendor.strip_suffix(NVIDIA).is_some_and(|above| above.is_empty() || above.ends_with('.'))
 }
 
 /// Whether the container may have devices that manage GPUs; else why not.
@@ -211,7 +250,7 @@ mod tests {
     }
 
     fn judged(set: &[(&str, &str)], spec: Value) -> Judgement {
-        judge(&Spec::new(spec), &config(set)).unwrap()
+        judge(&Spec::new(spec), &config(set), Handler::Nvidia).unwrap()
     }
 
     /// By what is asked after all, `-` if by nothing; and how many warnings there are.
@@ -266,7 +305,8 @@ mod tests {
     #[test]
     fn a_denial_is_told_or_fails() {
         let set = [("policy", "strict"), ("on-denied", "fail")];
-        let error = judge(&Spec::new(spec(&[ENV], &[], false)), &config(&set)).unwrap_err();
+        let spec_of = Spec::new(spec(&[ENV], &[], false));
+        let error = judge(&spec_of, &config(&set), Handler::Nvidia).unwrap_err();
         assert_eq!(error.code(), Code::Denied);
         assert!(error.to_string().contains("NVIDIA_VISIBLE_DEVICES=all"), "{error}");
         assert!(error.to_string().contains("policy is strict"), "{error}");
@@ -312,15 +352,44 @@ mod tests {
         let none = "NVIDIA_VISIBLE_DEVICES=none";
         assert_eq!(channels(&strict, &[none, BY_ENV], &[]), NONE);
         let fail = [("policy", "strict"), ("on-denied", "fail")];
-        let error = judge(&Spec::new(spec(&[BY_ENV], &["0"], false)), &config(&fail)).unwrap_err();
+        let of_env = Spec::new(spec(&[BY_ENV], &["0"], false));
+        let error = judge(&of_env, &config(&fail), Handler::Nvidia).unwrap_err();
         assert_eq!(error.code(), Code::Denied);
         assert!(error.to_string().contains(BY_ENV), "{error}");
+    }
+
+    #[test]
+    fn annotations_count_where_cdi_does() {
+        let asked = |value: &str, mode: &str, handler| {
+            let spec = json!({"annotations": {"cdi.k8s.io/x": value}, "process": {"env": [ENV]}});
+            let config = config(&[("nvidia-container-runtime.mode", mode)]);
+            let judgement = judge(&Spec::new(spec), &config, handler).unwrap();
+            judgement.request.unwrap().source.to_string().starts_with("annotation cdi.k8s.io/x=")
+        };
+        let (env, cdi) = (Handler::Nvidia, Handler::NvidiaCdi);
+        for (value, mode, handler, counts) in [
+            ("nvidia.com/gpu=0", "auto", env, true),
+            ("nvidia.com/gpu=0,a.b/c=d", "auto", env, true),
+            ("nvidia.com/gpu=0,0", "auto", env, false),
+            ("nvidia.com/gpu=0, a.b/c=d", "auto", env, false),
+            ("", "auto", env, false),
+            ("nvidia.com/gpu=0", "jit-cdi", env, false),
+            ("nvidia.com/gpu=0", "legacy", env, false),
+            ("0", "cdi", env, true),
+            ("0", "auto", cdi, true),
+            ("0", "jit-cdi", cdi, true),
+            ("nvidia.com/gpu=", "auto", cdi, true),
+        ] {
+            assert_eq!(asked(value, mode, handler), counts, "{value} {mode} {handler}");
+        }
     }
 
     #[test]
     fn who_may_manage() {
         let name = "management.nvidia.com/gpu=all";
         assert!(is_management(name) && !is_management("nvidia.com/gpu=all"));
+        assert!(is_nvidia("nvidia.com") && is_nvidia("k8s.gpu.nvidia.com"));
+        assert!(!is_nvidia("notnvidia.com") && !is_nvidia("nvidia.com.example"));
         let listed = config(&[("management-namespaces", "gpu-operator,kube-system")]);
         let in_namespace = |namespace: &str| {
             let mut spec = spec(&[], &[], false);

@@ -54,6 +54,9 @@ pub enum ItemKind {
     Link,
     Environment,
     Group,
+    Interface,
+    Hook,
+    ResourceControl,
 }
 
 impl Item {
@@ -64,8 +67,17 @@ impl Item {
 
 impl ItemKind {
     /// In the order in which a person wants to know.
-    const ALL: [Self; 6] =
-        [Self::Device, Self::Group, Self::Environment, Self::Library, Self::File, Self::Link];
+    const ALL: [Self; 9] = [
+        Self::Device,
+        Self::Interface,
+        Self::Group,
+        Self::ResourceControl,
+        Self::Environment,
+        Self::Library,
+        Self::File,
+        Self::Link,
+        Self::Hook,
+    ];
 
     fn word(self) -> &'static str {
         match self {
@@ -75,6 +87,9 @@ impl ItemKind {
             Self::Link => "link",
             Self::Environment => "variable",
             Self::Group => "group",
+            Self::Interface => "net",
+            Self::Hook => "hook",
+            Self::ResourceControl => "resctrl",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! [policy](crate::policy) to say, whether what is asked exists for the plan. Whether anything is
 //! asked at all is a cheap question of its own ([`asks`]), put to every container of the node.
 
+mod annotations;
 mod capabilities;
 mod environment;
 mod imex;
@@ -14,6 +15,7 @@ mod selection;
 use std::borrow::Cow;
 use std::fmt;
 
+pub(crate) use annotations::Annotations;
 pub use capabilities::AskedCapabilities;
 pub(crate) use environment::Environment;
 pub use environment::{DISABLE_REQUIRE, DRIVER_CAPABILITIES, VISIBLE_DEVICES};
@@ -57,17 +59,15 @@ pub enum Source {
     LegacyImage(String),
     /// Names of places below `/var/run/nvidia-container-devices`.
     VolumeMounts(Vec<String>),
+    /// Annotations with CDI names, and their values.
+    Annotations(Vec<(String, String)>),
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Variables(variables) => {
-                let shown =
-                    |(name, value): &(String, String)| format!("{name}={}", shortened(value));
-                let shown: Vec<_> = variables.iter().map(shown).collect();
-                f.write_str(&shown.join(" and "))
-            }
+            Self::Variables(variables) => f.write_str(&assignments(variables)),
+            Self::Annotations(annotations) => write!(f, "annotation {}", assignments(annotations)),
             Self::LegacyImage(version) => {
                 let name = environment::CUDA_VERSION;
                 write!(f, "{name}={} without {VISIBLE_DEVICES}", shortened(version))
@@ -81,6 +81,22 @@ impl fmt::Display for Source {
                 )
             }
         }
+    }
+}
+
+fn assignments(list: &[(String, String)]) -> String {
+    let shown = |(name, value): &(String, String)| format!("{name}={}", shortened(value));
+    list.iter().map(shown).collect::<Vec<_>>().join(" and ")
+}
+
+impl Annotations<'_> {
+    /// A request for the devices named, with all else that the environment says; `None` if they
+    /// name none.
+    pub(crate) fn request(&self, environment: &Environment<'_>) -> Option<Request> {
+        let gpus = Selection::of_names(&self.names)?;
+        let entries =
+            self.entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Some(environment.asking(gpus, Source::Annotations(entries.collect())))
     }
 }
 
@@ -108,7 +124,8 @@ impl MountList {
 impl Request {
     /// What counts by the default settings.
     pub(crate) fn of(spec: &crate::Spec) -> crate::Result<Option<Self>> {
-        Ok(crate::policy::judge(spec, &crate::Config::default())?.request)
+        let config = crate::Config::default();
+        Ok(crate::policy::judge(spec, &config, crate::Handler::Nvidia)?.request)
     }
 }
 

@@ -30,6 +30,14 @@ pub struct IdMapping {
     pub size: u32,
 }
 
+/// An entry of `linux.devices`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpecDevice<'a> {
+    pub path: &'a Path,
+    /// Major and minor.
+    pub numbers: (u64, u64),
+}
+
 /// An entry of `mounts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecMount<'a> {
@@ -82,6 +90,12 @@ impl Spec {
         self.0.get("annotations")?.get(key)?.as_str()
     }
 
+    /// Those that are text.
+    pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
+        let map = self.0.get("annotations").and_then(Value::as_object);
+        map.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+    }
+
     pub fn mounts(&self) -> impl Iterator<Item = SpecMount<'_>> {
         self.list("/mounts").filter_map(|mount| {
             let text = |key: &str| mount.get(key).and_then(Value::as_str);
@@ -92,6 +106,14 @@ impl Spec {
                 kind: text("type"),
                 options: options.into_iter().flatten().filter_map(Value::as_str).collect(),
             })
+        })
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = SpecDevice<'_>> {
+        self.list("/linux/devices").filter_map(|device| {
+            let number = |key: &str| device.get(key).and_then(Value::as_u64).unwrap_or_default();
+            let path = Path::new(device.get("path")?.as_str()?);
+            Some(SpecDevice { path, numbers: (number("major"), number("minor")) })
         })
     }
 

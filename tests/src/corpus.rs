@@ -29,6 +29,9 @@ pub struct Case {
     /// Files of the host beside those of `hosts.json`, such as CDI specs.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// Whether the host has the CDI spec that NVIDIA's program generates for it.
+    #[serde(default)]
+    pub generated: bool,
     /// `config.json`, by its place in the list of inputs.
     input: Option<usize>,
     /// The same where it is no JSON.
@@ -72,11 +75,26 @@ pub struct Corpus {
     pub cases: Vec<Case>,
     pub inputs: Vec<Value>,
     expected: Vec<Added>,
+    /// What NVIDIA's `cdi generate` made of hosts, by their name.
+    #[serde(skip)]
+    generated: BTreeMap<String, Value>,
 }
 
 impl Corpus {
     pub fn load() -> Self {
-        serde_json::from_str(include_str!("../corpus/cases.json")).expect("tests/corpus/cases.json")
+        let corpus: Self = serde_json::from_str(include_str!("../corpus/cases.json"))
+            .expect("tests/corpus/cases.json");
+        let generated = serde_json::from_str(include_str!("../corpus/generated.json"))
+            .expect("tests/corpus/generated.json");
+        Self { generated, ..corpus }
+    }
+
+    /// CDI specs of the host, by path.
+    pub fn files(&self, case: &Case) -> BTreeMap<String, String> {
+        let mut files = case.files.clone();
+        let generated = self.generated.get(&case.host).filter(|_| case.generated);
+        files.extend(generated.map(|spec| ("/etc/cdi/nvidia.json".to_owned(), spec.to_string())));
+        files
     }
 
     /// The spec of a case; `None` where the input is no JSON.

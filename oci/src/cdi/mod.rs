@@ -6,6 +6,7 @@
 //! container engines use: a spec that they take is taken here, and one that they refuse is refused.
 
 mod check;
+pub(crate) mod foreign;
 mod model;
 mod name;
 mod peek;

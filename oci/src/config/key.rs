@@ -1,10 +1,13 @@
 //! The keys that a `config.toml` may have: NVIDIA's, with NVIDIA's defaults, and ours, which stand
 //! in `[nvidia-shim]`, in the handler's options table and after `--set`.
 
+use std::path::PathBuf;
+
 use super::nvcdi::{self, DISABLED_HOOKS, DisabledHooks, FEATURE_FLAGS};
 use super::value::{Kind, Value};
 use super::{
-    Config, DriverCapabilities, LibraryPath, Mode, NoDriver, OnDenied, Policy, Requirements,
+    ANNOTATION_PREFIXES, Config, DriverCapabilities, LibraryPath, Mode, NoDriver, OnDenied, Policy,
+    Requirements, SPEC_DIRS, StaleSpec,
 };
 
 use Kind::{Bool, Choice, List, Path, Text};
@@ -84,13 +87,19 @@ pub const KEYS: &[Key] = &[
         nothing,
     ),
     key("nvidia-container-runtime.modes.csv.compat-container-root", Text(""), nothing),
+    key("nvidia-container-runtime.modes.cdi.spec-dirs", List(&SPEC_DIRS), |config, value| {
+        config.cdi_spec_dirs = value.list().iter().map(PathBuf::from).collect();
+    }),
     key(
-        "nvidia-container-runtime.modes.cdi.spec-dirs",
-        List(&["/etc/cdi", "/var/run/cdi"]),
-        nothing,
+        "nvidia-container-runtime.modes.cdi.default-kind",
+        Text("nvidia.com/gpu"),
+        |config, value| config.cdi_default_kind = value.text().to_owned(),
     ),
-    key("nvidia-container-runtime.modes.cdi.default-kind", Text("nvidia.com/gpu"), nothing),
-    key("nvidia-container-runtime.modes.cdi.annotation-prefixes", List(&["cdi.k8s.io/"]), nothing),
+    key(
+        "nvidia-container-runtime.modes.cdi.annotation-prefixes",
+        List(&ANNOTATION_PREFIXES),
+        |config, value| config.cdi_annotation_prefixes = value.list().to_vec(),
+    ),
     key(FEATURE_FLAGS, List(&[]), |config, value| {
         let has = |flag: &str| value.list().iter().any(|item| item == flag);
         config.sockets = !has(nvcdi::NO_SOCKETS);
@@ -169,6 +178,15 @@ pub const KEYS: &[Key] = &[
             "fail" => OnDenied::Fail,
             _ => OnDenied::Ignore,
         };
+    }),
+    key("nvidia-shim.stale-spec", Choice(&["heal", "fail"]), |config, value| {
+        config.stale_spec = match value.text() {
+            "fail" => StaleSpec::Fail,
+            _ => StaleSpec::Heal,
+        };
+    }),
+    key("nvidia-shim.just-in-time", Bool(Some(true)), |config, value| {
+        config.just_in_time = value.is_true();
     }),
     key("nvidia-shim.management-namespaces", List(&[]), |config, value| {
         config.management_namespaces = value.list().to_vec();

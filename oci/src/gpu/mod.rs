@@ -18,6 +18,7 @@ use serde::Serialize;
 pub use self::bus::BusId;
 pub(crate) use self::imex::ImexInventory;
 use self::nodes::Nodes;
+pub(crate) use self::nodes::numbers;
 use self::procfs::{Information, Majors, Params};
 use crate::{Code, Config, Error, Host, Result, driver};
 
@@ -178,6 +179,36 @@ fn dev_root(host: &Host, config: &Config, version: &str) -> PathBuf {
     driver::find_root(host, config, Some(version))
         .filter(|root| host.below(root).exists(Path::new("/dev/nvidiactl")))
         .unwrap_or_else(|| PathBuf::from("/"))
+}
+
+/// The device nodes in `directory` whose names are accepted, as they lie in the dev root or, where
+/// that has none, in the host's own `/dev`.
+pub(crate) fn nodes_in(
+    host: &Host,
+    config: &Config,
+    directory: &Path,
+    is_one: impl Fn(&str) -> bool,
+) -> Result<Vec<NodeNumbers>> {
+    let version = kernel_version(host)?.unwrap_or_default();
+    let root = dev_root(host, config, &version);
+    let roots = if root == Path::new("/") { vec![root] } else { vec![root, PathBuf::from("/")] };
+    for root in roots {
+        let tree = host.below(&root);
+        let names = tree.read_dir(directory).unwrap_or_default();
+        let nodes = Nodes::new(host, root, Params::default());
+        let mut found = Vec::new();
+        for name in names.iter().filter(|name| name.to_str().is_some_and(&is_one)) {
+            let path = directory.join(name);
+            // A directory such as /dev/nvidia-fs-devices is no node.
+            if tree.symlink_metadata(&path).is_ok_and(|found| !found.is_dir()) {
+                found.extend(nodes.existing(&path)?);
+            }
+        }
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// The PCI functions that the driver has bound, in PCI order.

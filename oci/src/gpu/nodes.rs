@@ -125,7 +125,7 @@ impl Nodes {
 }
 
 /// A `dev_t` of Linux, taken apart.
-fn numbers(device: u64) -> (u32, u32) {
+pub(crate) fn numbers(device: u64) -> (u32, u32) {
     let major = ((device >> 8) & 0xfff) | ((device >> 32) & 0xffff_f000);
     let minor = (device & 0xff) | ((device >> 12) & 0xffff_ff00);
     (u32::try_from(major).unwrap_or(u32::MAX), u32::try_from(minor).unwrap_or(u32::MAX))

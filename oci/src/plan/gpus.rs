@@ -36,11 +36,14 @@ pub(super) fn select<'a>(
 /// Whether the UUID of a GPU must be learned before [`select`] can answer.
 pub(super) fn needs_uuids(request: &Request, inventory: &Inventory) -> bool {
     let Selection::Listed(selectors) = &request.gpus else { return false };
-    let known = |selector: &Selector| {
-        let mut gpus = inventory.gpus.iter().chain(&inventory.excluded);
-        gpus.any(|gpu| means(selector, gpu, Handler::Nvidia))
-    };
-    selectors.iter().any(|selector| matches!(selector, Selector::Uuid(_)) && !known(selector))
+    let is_unknown = |selector: &Selector| !knows(inventory, selector);
+    selectors.iter().any(|selector| matches!(selector, Selector::Uuid(_)) && is_unknown(selector))
+}
+
+/// Whether a name means a GPU that is there, be it one that is left alone.
+pub(super) fn knows(inventory: &Inventory, selector: &Selector) -> bool {
+    let mut gpus = inventory.gpus.iter().chain(&inventory.excluded);
+    gpus.any(|gpu| means(selector, gpu, Handler::Nvidia))
 }
 
 fn resolve<'a>(

@@ -2,8 +2,10 @@
 //! must do before the one can be had from the other.
 
 use super::gpus;
+use super::ways::{self, Ways};
 use crate::capability::Granted;
-use crate::{Capabilities, Config, ControlNode, Handler, Host, Inventory, Request, Result};
+use crate::cdi::Registry;
+use crate::{Capabilities, Config, ControlNode, Handler, Host, Inventory, Request, Result, Spec};
 
 /// What must be true of the host before a container can have what it asks for; `nvidia-hook` sees
 /// to it.
@@ -21,28 +23,48 @@ pub enum Need {
 pub struct Inquiry {
     pub(super) request: Request,
     pub(super) inventory: Inventory,
+    /// The CDI specs of the kinds asked for.
+    pub(super) registry: Registry,
+    pub(super) ways: Ways,
 }
 
 impl Inquiry {
-    /// Reads the kernel driver for `request`, that which counts of what a container asks for.
+    /// Reads the kernel driver and CDI specs for `request`, that which counts of what the container
+    /// of `spec` asks for.
     ///
     /// # Errors
-    /// The kernel driver cannot be read.
-    pub fn read(host: &Host, config: &Config, request: Request) -> Result<Self> {
-        let mut inquiry = Self { request, inventory: Inventory::default() };
-        inquiry.read_again(host, config)?;
-        Ok(inquiry)
+    /// The kernel driver cannot be read; a CDI name leads nowhere.
+    pub fn read(
+        host: &Host,
+        config: &Config,
+        handler: Handler,
+        spec: &Spec,
+        request: Request,
+    ) -> Result<Self> {
+        let mut inventory = match ways::is_foreign(&request) {
+            true => Inventory::default(),
+            false => Inventory::read(host, config)?,
+        };
+        if let Some(asked) = &request.imex {
+            inventory.read_imex(host, config, asked)?;
+        }
+        let registry = ways::specs(host, config, handler, &request, &inventory);
+        let ways = ways::find(host, config, handler, spec, &request, &inventory, &registry)?;
+        Ok(Self { request, inventory, registry, ways })
     }
 
-    /// Reads the kernel driver again, after what [`Self::needs`] said was done.
+    /// Reads all of it again, after what [`Self::needs`] said was done.
     ///
     /// # Errors
-    /// The kernel driver cannot be read.
-    pub fn read_again(&mut self, host: &Host, config: &Config) -> Result<()> {
-        self.inventory = Inventory::read(host, config)?;
-        if let Some(asked) = &self.request.imex {
-            self.inventory.read_imex(host, config, asked)?;
-        }
+    /// Those of [`Self::read`].
+    pub fn read_again(
+        &mut self,
+        host: &Host,
+        config: &Config,
+        handler: Handler,
+        spec: &Spec,
+    ) -> Result<()> {
+        *self = Self::read(host, config, handler, spec, self.request.clone())?;
         Ok(())
     }
 
@@ -51,8 +73,9 @@ impl Inquiry {
     /// # Errors
     /// The container asks for a driver capability that is not supported here.
     pub fn needs(&self, config: &Config, handler: Handler) -> Result<Vec<Need>> {
-        let Self { request, inventory } = self;
+        let Self { inventory, ways, .. } = self;
         let mut needs = Vec::new();
+        let Some(request) = &ways.live else { return Ok(needs) };
         if inventory.driver_version.is_none() {
             return Ok(needs);
         }

@@ -13,7 +13,7 @@ use crate::{
 
 /// Majors below are those of memory, terminals, block devices and the like
 /// (the kernel's `devices.txt`): never a GPU's.
-const LOWEST_MAJOR: u32 = 10;
+pub(super) const LOWEST_MAJOR: u32 = 10;
 
 /// Control nodes without which nothing starts, or nothing that computes, and the modules that they
 /// come from.
@@ -113,6 +113,10 @@ impl Nodes<'_> {
         self.report.withheld.push(Item::new(ItemKind::Device, name, reason));
     }
 
+    /// Gives a node.
+    ///
+    /// # Errors
+    /// It is none of a driver.
     pub(super) fn give(&mut self, node: &NodeNumbers, reason: &str) -> Result<()> {
         if node.major < LOWEST_MAJOR {
             let what = format!(

@@ -1,6 +1,7 @@
 //! The decision on hand-made nodes and drivers.
 
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -8,8 +9,10 @@ use serde_json::{Value, json};
 mod capabilities;
 mod imex;
 
+use super::ways::Ways;
 use super::*;
-use crate::{ControlNode, DriverFile, FileKind, Library, NodeNumbers};
+use crate::cdi::Registry;
+use crate::{ControlNode, DriverFile, FileKind, Inventory, Library, NodeNumbers};
 
 fn node(name: &str, major: u32, minor: u32) -> NodeNumbers {
     let path = Path::new("/dev").join(name);
@@ -146,15 +149,21 @@ impl Case {
             request: &request,
             granted: &granted,
             inventory: &self.inventory,
+            manages: false,
         };
-        decision.make(&gpus, &self.driver, Report::default())
+        let mut plan = Plan::of(Report::default());
+        decision.make(&gpus, &self.driver, &mut plan)?;
+        if self.handler == Handler::NvidiaCdi {
+            plan.keep_others_off();
+        }
+        Ok(plan)
     }
 
     fn needs(&self) -> Vec<Need> {
         let request = Request::of(&Spec::new(self.spec.clone())).unwrap().unwrap();
-        Inquiry { request, inventory: self.inventory.clone() }
-            .needs(&self.config, self.handler)
-            .unwrap()
+        let (inventory, registry) = (self.inventory.clone(), Registry::default());
+        let ways = Ways { live: Some(request.clone()), ..Ways::default() };
+        Inquiry { request, inventory, registry, ways }.needs(&self.config, self.handler).unwrap()
     }
 
     fn refusal(&self) -> (Code, String) {
@@ -303,7 +312,7 @@ fn libraries_go_where_the_image_looks_and_links_with_them() {
     );
     let dirs = ["/lib/deb", "/lib/deb/vdpau", "/usr/lib"].map(PathBuf::from);
     assert_eq!(plan.fixups.library_dirs, dirs);
-    assert_eq!(plan.edits.env, [(LIBCUDA_DIR.to_owned(), "/lib/deb".to_owned())]);
+    assert_eq!(plan.edits.env, [("NVIDIA_CTK_LIBCUDA_DIR".to_owned(), "/lib/deb".to_owned())]);
     let entry = |name: &str| plan.fixups.libraries.iter().any(|it| it.soname == name);
     assert!(entry("libcuda.so.1") && !entry("nvidia-drm_gbm.so"));
 }
@@ -433,7 +442,7 @@ fn who_asks_for_nothing_is_untouched_whatever_the_host() {
     let config = Config::default();
     let outcome = plan(&host, &config, Handler::Nvidia, &Image::default(), &spec);
     assert!(matches!(outcome, Ok(Outcome::Untouched(_))));
-    assert_eq!(policy::judge(&spec, &config).unwrap().request, None);
+    assert_eq!(policy::judge(&spec, &config, Handler::Nvidia).unwrap().request, None);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::environment::Environment;
 use super::is_sandbox;
 use super::mounts::MountList;
+use crate::config::ANNOTATION_PREFIXES;
 use crate::{Code, ConfigSource, Error, Result};
 
 /// Whether the container of this `config.json` may ask for anything. Reads only what tells it; the
@@ -24,6 +25,9 @@ pub fn asks(config_json: &[u8], settings: &ConfigSource) -> Result<bool> {
     let annotations = probe.annotations.unwrap_or_default();
     if is_sandbox(|key| annotations.get(key).and_then(Option::as_deref)) {
         return Ok(false);
+    }
+    if !annotations.is_empty() && asks_by_annotation(&annotations, settings) {
+        return Ok(true);
     }
     let mounts = probe.mounts.iter().flatten().filter_map(|mount| {
         let (source, place) = (mount.source.as_ref()?, mount.destination.as_ref()?);
@@ -45,6 +49,14 @@ pub fn asks(config_json: &[u8], settings: &ConfigSource) -> Result<bool> {
     }))
 }
 
+/// Whether a key begins as those do whose values are CDI names.
+fn asks_by_annotation(annotations: &Annotations<'_>, settings: &ConfigSource) -> bool {
+    let begins = |prefix: &str| annotations.keys().any(|key| key.starts_with(prefix));
+    let is_prefix = |word: &String| !word.is_empty() && begins(word);
+    ANNOTATION_PREFIXES.iter().any(|prefix| begins(prefix))
+        || settings.prefix_candidates().iter().any(is_prefix)
+}
+
 /// The part of a spec that tells whether anything is asked for.
 #[derive(Deserialize)]
 struct Probe<'a> {
@@ -53,8 +65,10 @@ struct Probe<'a> {
     #[serde(borrow)]
     mounts: Option<Vec<Mount<'a>>>,
     #[serde(borrow)]
-    annotations: Option<BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>>,
+    annotations: Option<Annotations<'a>>,
 }
+
+type Annotations<'a> = BTreeMap<Cow<'a, str>, Option<Cow<'a, str>>>;
 
 #[derive(Deserialize)]
 struct Process<'a> {
@@ -82,7 +96,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{Config, Spec, policy};
+    use crate::{Config, Handler, Spec, policy};
 
     fn asks_by_default(json: &str) -> Result<bool> {
         asks(json.as_bytes(), &ConfigSource::default())
@@ -117,7 +131,8 @@ mod tests {
                 "process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]},
             });
             assert!(!asks_by_default(&json.to_string()).unwrap());
-            let judgement = policy::judge(&Spec::new(json), &Config::default()).unwrap();
+            let judgement =
+                policy::judge(&Spec::new(json), &Config::default(), Handler::Nvidia).unwrap();
             assert_eq!(judgement.request, None);
         }
     }
@@ -151,9 +166,12 @@ mod tests {
             value in "\\PC{0,20}|(all|none|void|0|,| ){0,5}",
             name in "NVIDIA_VISIBLE_DEVICES|CUDA_VERSION|A|B|NVIDIA_REQUIRE_CUDA",
             place in "(/|\\.\\.|nvidia-container-devices|0|cdi/a/b/c|imex/1){0,4}",
-            strict: bool, mounts: bool, unprivileged: bool,
+            annotation in "(nvidia\\.)?cdi\\.k8s\\.io/x|own/x|x",
+            names in "(a/b=c|nvidia.com/gpu=0|0|,){0,3}",
+            strict: bool, mounts: bool, unprivileged: bool, cdi: bool,
         ) {
             let json = json!({
+                "annotations": {annotation: names},
                 "process": { "env": [format!("{name}={value}")] },
                 "mounts": [{"source": "/dev/null", "destination": format!("/var/run/{place}")}],
             });
@@ -164,11 +182,16 @@ mod tests {
                 ("accept-nvidia-visible-devices-as-volume-mounts", yes(mounts)),
                 ("accept-nvidia-visible-devices-envvar-when-unprivileged", yes(unprivileged)),
                 ("on-denied", "fail".to_owned()),
+                (
+                    "nvidia-container-runtime.modes.cdi.annotation-prefixes",
+                    if strict { "cdi.k8s.io/" } else { "own/,nvidia.cdi.k8s.io/" }.to_owned(),
+                ),
             ];
+            let handler = if cdi { Handler::NvidiaCdi } else { Handler::Nvidia };
             let set = set.map(|(key, value)| (key.to_owned(), value)).to_vec();
             let settings = ConfigSource { set, ..ConfigSource::default() };
             let (config, _) = Config::load(&settings).unwrap();
-            let judged = policy::judge(&Spec::new(json.clone()), &config);
+            let judged = policy::judge(&Spec::new(json.clone()), &config, handler);
             if judged.map_or(true, |judgement| judgement.request.is_some()) {
                 prop_assert!(asks(json.to_string().as_bytes(), &settings).unwrap());
             }

@@ -1,5 +1,6 @@
 //! Lists of GPUs, in the forms of NVIDIA's documentation of `NVIDIA_VISIBLE_DEVICES`.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::shortened;
@@ -34,20 +35,25 @@ pub enum Selector {
 
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&shortened(&self.text()))
+    }
+}
+
+impl Selector {
+    /// As it was written, or as it means the same.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Index(text)
             | Self::Uuid(text)
             | Self::Mig(text)
             | Self::Qualified(text)
-            | Self::Unknown(text) => f.write_str(&shortened(text)),
-            Self::BusId(id) => id.fmt(f),
+            | Self::Unknown(text) => Cow::Borrowed(text),
+            Self::BusId(id) => Cow::Owned(id.to_string()),
         }
     }
-}
 
-impl Selector {
     /// Reads one trimmed, non-empty item; whatever it is, it is something.
-    fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let owned = || text.to_owned();
         if is_number(text) {
             return Self::Index(owned());
@@ -75,7 +81,14 @@ impl Selector {
 impl Selection {
     /// `None`: nothing is asked for.
     pub(super) fn of(items: &[&str]) -> Option<Self> {
-        let items = || items.iter().map(|item| item.trim()).filter(|item| !item.is_empty());
+        let items: Vec<&str> =
+            items.iter().map(|item| item.trim()).filter(|item| !item.is_empty()).collect();
+        Self::of_names(&items)
+    }
+
+    /// As [`Self::of`], of items that are taken as they are.
+    pub(super) fn of_names(items: &[&str]) -> Option<Self> {
+        let items = || items.iter().copied();
         if items().any(|item| item == "void") {
             return None;
         }

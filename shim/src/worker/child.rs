@@ -66,7 +66,7 @@ fn carry_out(job: &Job) -> Result<Answer> {
             Some(source) => error.asked_by(&source),
             None => error,
         })?;
-    let judgement = policy::judge(bundle.spec(), &config)?;
+    let judgement = policy::judge(bundle.spec(), &config, handler)?;
     warnings.extend(judgement.warnings);
     let Some(request) = judgement.request else { return Ok(Answer::Untouched { warnings }) };
     let source = request.source.to_string();
@@ -83,12 +83,12 @@ fn prepare(
     mut warnings: Vec<String>,
 ) -> Result<Answer> {
     let mut host = Host::new(&config.host_root);
-    let mut inquiry = Inquiry::read(&host, config, request)?;
+    let mut inquiry = Inquiry::read(&host, config, handler, bundle.spec(), request)?;
     let needs = inquiry.needs(config, handler)?;
     if !needs.is_empty() {
         nvidia_hook::host::satisfy(&host, &needs, HOST_DEADLINE)?;
         host = host.afresh();
-        inquiry.read_again(&host, config)?;
+        inquiry.read_again(&host, config, handler, bundle.spec())?;
     }
     let mounts: Vec<RootfsMount> = job.rootfs.iter().cloned().map(Into::into).collect();
     let look = Look::open(&mounts, &job.bundle, bundle.spec())?;

@@ -1,5 +1,7 @@
 //! What each driver capability gives, and what is missed.
 
+use std::path::Path;
+
 use super::*;
 
 /// A node of all control nodes, and a driver with a library or file of each capability.

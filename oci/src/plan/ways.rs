@@ -1,0 +1,308 @@
+//! Which way each name of a request goes: to a CDI spec that describes it, or to what is there.
+//!
+//! The environment's names mean what is there; CDI's mean what a spec describes, and NVIDIA's own
+//! kinds what is there where no spec does, or where the one that does is stale.
+
+use super::functions::Function;
+use super::stale;
+use crate::cdi::{Found, QualifiedName, Registry};
+use crate::request::{Selection, Selector};
+use crate::{
+    Code, Config, Error, Handler, Host, Inventory, Mode, Request, Result, Spec, StaleSpec, policy,
+};
+
+/// Kinds of GPUs that a name without kind may be of, beside the default kind.
+const GPU_KINDS: [&str; 2] = ["nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu"];
+/// Described by nobody: what is there at the time.
+const JUST_IN_TIME: &str = "runtime.nvidia.com/gpu";
+const MANAGEMENT: &str = "management.nvidia.com/gpu";
+
+/// Where what a request names comes from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ways {
+    /// What is asked for of the GPUs that are there; `None`: not even the driver.
+    pub(super) live: Option<Request>,
+    /// Devices that specs describe, each once, in the order of the request.
+    pub(super) described: Vec<QualifiedName>,
+    /// Nodes of NVIDIA's other devices.
+    pub(super) functions: Vec<Function>,
+    /// Whether it is to manage all GPUs.
+    pub(super) manages: bool,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Ways {
+    /// Whether a device of NVIDIA's is among them.
+    pub(super) fn are_nvidias(&self) -> bool {
+        self.live.is_some()
+            || !self.functions.is_empty()
+            || self.described.iter().any(|name| policy::is_nvidia(name.vendor()))
+    }
+}
+
+/// Whether names without kind are looked up in specs first.
+fn looks_up(config: &Config, handler: Handler) -> bool {
+    handler == Handler::NvidiaCdi || config.mode == Mode::Cdi
+}
+
+/// The specs that may describe what is asked for; none for whoever asks for what is there.
+pub(super) fn specs(
+    host: &Host,
+    config: &Config,
+    handler: Handler,
+    request: &Request,
+    inventory: &Inventory,
+) -> Registry {
+    let mut kinds: Vec<&str> = Vec::new();
+    let named = names(&request.gpus);
+    let parsed: Vec<QualifiedName> =
+        named.iter().filter_map(|name| QualifiedName::parse(name).ok()).collect();
+    kinds.extend(parsed.iter().map(|name| name.kind.as_str()));
+    let bare_unknown = bare(&request.gpus).any(|selector| !super::gpus::knows(inventory, selector));
+    let bare = named.len() > parsed.len();
+    if looks_up(config, handler) && bare {
+        kinds.push(&config.cdi_default_kind);
+        kinds.extend(GPU_KINDS);
+        kinds.push(MANAGEMENT);
+    } else if bare_unknown {
+        kinds.extend(GPU_KINDS);
+    }
+    kinds.retain(|kind| *kind != JUST_IN_TIME);
+    if kinds.is_empty() {
+        return Registry::default();
+    }
+    Registry::of_kinds(host, &config.cdi_spec_dirs, &kinds)
+}
+
+/// Whether a request can be answered without a look at NVIDIA's driver.
+pub(super) fn is_foreign(request: &Request) -> bool {
+    let foreign = |name: &String| {
+        QualifiedName::parse(name).is_ok_and(|name| !policy::is_nvidia(name.vendor()))
+    };
+    names(&request.gpus).iter().all(foreign)
+}
+
+/// As CDI has them: `all` and `none` are names too.
+fn names(selection: &Selection) -> Vec<String> {
+    match selection {
+        Selection::All => vec!["all".to_owned()],
+        Selection::DriverOnly => vec!["none".to_owned()],
+        Selection::Listed(selectors) => selectors.iter().map(|it| it.text().into_owned()).collect(),
+    }
+}
+
+fn bare(selection: &Selection) -> impl Iterator<Item = &Selector> {
+    let selectors = match selection {
+        Selection::Listed(selectors) => selectors.as_slice(),
+        Selection::All | Selection::DriverOnly => &[],
+    };
+    selectors.iter().filter(|selector| !matches!(selector, Selector::Qualified(_)))
+}
+
+/// Finds the ways of all names.
+///
+/// # Errors
+/// A name leads nowhere, or to a spec that is stale.
+pub(super) fn find(
+    host: &Host,
+    config: &Config,
+    handler: Handler,
+    spec: &Spec,
+    request: &Request,
+    inventory: &Inventory,
+    registry: &Registry,
+) -> Result<Ways> {
+    let may_manage = policy::check_management(MANAGEMENT, spec, config).is_ok();
+    let mut finder = Finder {
+        host,
+        config,
+        handler,
+        may_manage,
+        request,
+        inventory,
+        registry,
+        ways: Ways::default(),
+        live: Live::default(),
+    };
+    match &request.gpus {
+        Selection::Listed(selectors) => {
+            for selector in selectors {
+                match selector {
+                    Selector::Qualified(text) => finder.qualified(text)?,
+                    bare => finder.bare(bare)?,
+                }
+            }
+        }
+        Selection::All => finder.word("all")?,
+        Selection::DriverOnly => finder.word("none")?,
+    }
+    Ok(finder.finish())
+}
+
+/// What is asked for of what is there.
+#[derive(Default)]
+struct Live {
+    all: bool,
+    driver: bool,
+    selectors: Vec<Selector>,
+}
+
+struct Finder<'a> {
+    host: &'a Host,
+    config: &'a Config,
+    handler: Handler,
+    may_manage: bool,
+    request: &'a Request,
+    inventory: &'a Inventory,
+    registry: &'a Registry,
+    ways: Ways,
+    live: Live,
+}
+
+impl<'a> Finder<'a> {
+    fn finish(self) -> Ways {
+        let Self { request, live, mut ways, .. } = self;
+        let gpus = match live {
+            Live { all: true, .. } => Some(Selection::All),
+            _ if ways.manages => Some(Selection::All),
+            Live { selectors, .. } if !selectors.is_empty() => Some(Selection::Listed(selectors)),
+            Live { driver, .. } => driver.then_some(Selection::DriverOnly),
+        };
+        ways.live = gpus.map(|gpus| Request { gpus, ..request.clone() });
+        ways
+    }
+
+    /// `all` or `none`.
+    fn word(&mut self, word: &str) -> Result<()> {
+        if !looks_up(self.config, self.handler) {
+            self.take_live(word);
+            return Ok(());
+        }
+        let kind = self.config.cdi_default_kind.as_str();
+        // NVIDIA's operator makes management the default of all.
+        let kind = match (word, self.may_manage) {
+            ("all", false) if policy::is_management(kind) => GPU_KINDS[0],
+            _ => kind,
+        };
+        self.bare_name(kind, word)
+    }
+
+    fn bare(&mut self, selector: &Selector) -> Result<()> {
+        if looks_up(self.config, self.handler) {
+            let kind = self.config.cdi_default_kind.clone();
+            return self.bare_name(&kind, &selector.text());
+        }
+        let known = super::gpus::knows(self.inventory, selector);
+        match if known { None } else { self.described(&GPU_KINDS, &selector.text()) } {
+            Some(found) => self.take(found),
+            None => {
+                self.live.selectors.push(selector.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// A name without kind, where CDI's contract holds: of the default kind, of another kind of
+    /// NVIDIA's, or of what is there.
+    fn bare_name(&mut self, kind: &str, device: &str) -> Result<()> {
+        let in_order = [&[kind], &GPU_KINDS[..]].concat();
+        if kind != JUST_IN_TIME
+            && let Some(found) = self.described(&in_order, device)
+        {
+            return self.take(found);
+        }
+        let vendor = kind.split('/').next().unwrap_or_default();
+        if policy::is_management(kind) && device == "all" {
+            self.ways.manages = true;
+        } else if policy::is_nvidia(vendor) && (self.config.just_in_time || kind == JUST_IN_TIME) {
+            self.take_live(device);
+        } else if self.may_manage
+            && let Some(found) = self.described(&[MANAGEMENT], device)
+        {
+            return self.take(found);
+        } else {
+            let (kind, device) = (kind.to_owned(), device.to_owned());
+            return Err(self.unknown(&QualifiedName { kind, device }));
+        }
+        Ok(())
+    }
+
+    fn qualified(&mut self, text: &str) -> Result<()> {
+        let name = QualifiedName::parse(text).map_err(|error| {
+            let what = format!("{} asks for {text:?}", self.request.source);
+            Error::caused(Code::InvalidRequest, what, error)
+        })?;
+        if name.kind == JUST_IN_TIME {
+            self.take_live(&name.device);
+            return Ok(());
+        }
+        match self.registry.find(&name) {
+            Some(found) => self.take(found),
+            None if self.config.just_in_time && self.take_just_in_time(&name)? => Ok(()),
+            None => Err(self.unknown(&name)),
+        }
+    }
+
+    /// The first that describes it.
+    fn described(&self, kinds: &[&str], device: &str) -> Option<Found<'a>> {
+        let registry = self.registry;
+        kinds.iter().find_map(|kind| {
+            let (kind, device) = ((*kind).to_owned(), device.to_owned());
+            registry.find(&QualifiedName { kind, device })
+        })
+    }
+
+    /// Takes what a spec describes, unless it is stale.
+    fn take(&mut self, found: Found<'_>) -> Result<()> {
+        let name = found.name();
+        let kernel = self.inventory.driver_version.as_deref();
+        let nvidias = policy::is_nvidia(name.vendor());
+        let Some(fault) = nvidias.then(|| stale::fault(self.host, kernel, found)).flatten() else {
+            if !self.ways.described.contains(&name) {
+                self.ways.described.push(name);
+            }
+            return Ok(());
+        };
+        let what = format!("CDI spec {} {fault}", found.file.path.display());
+        let heals = self.config.stale_spec == StaleSpec::Heal;
+        if heals && self.take_just_in_time(&name)? {
+            self.ways.warnings.push(format!("{what}: {name} is given from what is there"));
+            return Ok(());
+        }
+        let what = format!("{} asks for {name}: {what}", self.request.source);
+        Err(Error::new(Code::StaleSpec, what))
+    }
+
+    /// Takes a device of NVIDIA's kinds from what is there; says whether it is one.
+    fn take_just_in_time(&mut self, name: &QualifiedName) -> Result<bool> {
+        if name.kind == MANAGEMENT && name.device == "all" {
+            self.ways.manages = true;
+        } else if GPU_KINDS.contains(&name.kind.as_str()) {
+            self.take_live(&name.device);
+        } else if let Some(function) = Function::named(name)? {
+            if !self.ways.functions.contains(&function) {
+                self.ways.functions.push(function);
+            }
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn take_live(&mut self, device: &str) {
+        match device {
+            "all" => self.live.all = true,
+            "none" => self.live.driver = true,
+            device => self.live.selectors.push(Selector::parse(device)),
+        }
+    }
+
+    fn unknown(&self, name: &QualifiedName) -> Error {
+        let instead = self.registry.instead_of(name);
+        let what = format!(
+            "{} asks for {name}, which no CDI spec describes; {instead}",
+            self.request.source
+        );
+        Error::new(Code::UnknownDevice, what)
+    }
+}
