@@ -179,7 +179,7 @@ pub(crate) fn fixups() -> Fixups {
         library_dirs: vec![LIBRARIES.into()],
         libraries: vec![library("libcuda.so.1")],
         files: vec![GeneratedFile { path: VENDOR_FILE.into(), content: "{}\n".to_owned() }],
-        ..Fixups::default()..Fixups::default()
+        ..Fixups::default()
     }
 }
 

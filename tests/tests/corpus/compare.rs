@@ -1,6 +1,7 @@
 //! The whole decision: what containers get, and what NVIDIA gives them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
 
 use nvidia_oci::{Config, ConfigSource, Error, Handler, Image, Outcome, Spec, plan};
@@ -29,6 +30,7 @@ pub(crate) fn decide(tree: &Tree, corpus: &Corpus, case: &Case, capabilities: &s
         (None, None) => panic!("{} has no input", case.name),
     };
     let spec = Spec::parse(&text, place)?;
+    install(tree, &corpus.files(case));
     let Outcome::Edited(plan) = decide_spec(tree, case, capabilities, &spec)? else {
         return Ok(None);
     };
@@ -46,6 +48,28 @@ pub(crate) fn decide(tree: &Tree, corpus: &Corpus, case: &Case, capabilities: &s
     let sonames =
         libraries.map(|library| show(&library.path.with_file_name(&library.soname))).collect();
     Ok(Some(Given { added, sonames }))
+}
+
+/// Puts these CDI specs where there are none yet.
+fn install(tree: &Tree, files: &BTreeMap<String, String>) {
+    for directory in ["/etc/cdi", "/run/cdi", "/var/run/cdi"] {
+        let directory = tree.host().join(Path::new(directory));
+        if directory.is_dir() {
+            fs::remove_dir_all(directory).unwrap();
+        }
+    }
+    for (path, text) in files {
+        tree.write(path, text).unwrap();
+    }
+}
+
+/// CDI's contract is that of one handler, and of the other where the settings say so.
+fn handler(case: &Case) -> Handler {
+    if case.mode() == "cdi" || case.program.ends_with(".cdi") {
+        Handler::NvidiaCdi
+    } else {
+        Handler::Nvidia
+    }
 }
 
 fn decide_spec(
@@ -69,7 +93,7 @@ fn decide_spec(
         ..ConfigSource::default()
     };
     let (config, _) = Config::load(&source)?;
-    plan(&tree.host(), &config, Handler::Nvidia, &Image::default(), spec)
+    plan(&tree.host(), &config, handler(case), &Image::default(), spec)
 }
 
 fn is_legacy(case: &Case) -> bool {
