@@ -172,6 +172,7 @@ impl Creator {
             default_config: settings.default_path,
             table: settings.table,
             table_file: settings.table_file,
+            set: settings.set,
         }
     }
 }

@@ -41,7 +41,7 @@ fn carry_out(
     words: &[OsString],
     reporter: &Reporter,
 ) -> Result<Infallible> {
-    let source = source();
+    let source = source(program);
     // Whoever asks for a GPU hears of a broken file from the worker; it stops nobody else.
     let config = Config::load(&source).map(|(config, _)| config).unwrap_or_default();
     let runtime = runtime::find(&config.runtimes, env::var_os("PATH").as_deref())?;
@@ -74,6 +74,7 @@ fn create(program: &Program, command_line: &CommandLine<'_>, source: ConfigSourc
         default_config: source.default_path,
         table: None,
         table_file: None,
+        set: source.set,
     };
     // It is a verb of the shims only: all words of ours are the runtime's.
     let worker = Worker::new(|| Program::shim().again("worker"));
@@ -85,11 +86,15 @@ fn create(program: &Program, command_line: &CommandLine<'_>, source: ConfigSourc
 
 /// The settings. The file that the environment names is trusted as one that an option of the
 /// runtime names: only root's service manager and containerd set our environment.
-fn source() -> ConfigSource {
+fn source(program: &Program) -> ConfigSource {
+    // NVIDIA's program of that name is the same with another mode.
+    let mode = ("nvidia-container-runtime.mode".to_owned(), "legacy".to_owned());
+    let is_legacy = program.name().ends_with(".legacy");
     let named = env::var_os("NVIDIA_CTK_CONFIG_FILE_PATH").filter(|file| !file.is_empty());
     ConfigSource {
         path: named.map(PathBuf::from),
         default_path: Some(Config::default_file(|name| env::var(name).ok())),
+        set: if is_legacy { vec![mode] } else { Vec::new() },
         ..ConfigSource::default()
     }
 }

@@ -132,6 +132,6 @@ fn source(job: &Job) -> ConfigSource {
         default_path: job.default_config.clone(),
         table: job.table.clone(),
         table_file: job.table_file.clone(),
-        set: Vec::new(),
+        set: job.set.clone(),
     }
 }

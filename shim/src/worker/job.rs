@@ -22,6 +22,8 @@ pub(crate) struct Job {
     pub(crate) table: Option<String>,
     /// The file that they stand in, if it is not the options table itself.
     pub(crate) table_file: Option<PathBuf>,
+    /// Settings that the name of the program stands for.
+    pub(crate) set: Vec<(String, String)>,
 }
 
 /// What became of it.
