@@ -61,7 +61,7 @@ impl Invocation {
         if is_ctk && globals.rest.first().is_some_and(|word| word == "hook") {
             let behind = flags::leading(globals.rest.get(1..).unwrap_or_default());
             globals.given.extend(behind.given);
-            globals = flags::Leading { given: globals.given, ..behind };
+            globals = flags::Leading { given: globals.given, is_hook: true, ..behind };
         }
         let says = |name: &str| {
             let of_env = |prefix: &str| {
@@ -95,6 +95,10 @@ fn command(
     let Some((name, words)) = globals.rest.split_first() else {
         return Ok(Command::Nothing { warning: "no command is given, nothing is done".to_owned() });
     };
+    if is_ctk && !program.ends_with("-hook") && !globals.is_hook {
+        let what = format!("{name:?}: of this program only {program} hook COMMAND is here");
+        return Err(UsageError(what, format!("{program} hook")));
+    }
     if name == "help" {
         return Ok(Command::Print(help::all(program)));
     }

@@ -12,6 +12,8 @@ pub(super) struct Leading<'a> {
     pub(super) given: Vec<&'static str>,
     /// The first that is none of ours.
     pub(super) unknown: Option<&'a str>,
+    /// Whether the word `hook` was among it, of `nvidia-ctk`.
+    pub(super) is_hook: bool,
     /// The command and what is behind it.
     pub(super) rest: &'a [String],
 }

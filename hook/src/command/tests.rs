@@ -66,6 +66,8 @@ fn what_is_unknown_is_a_warning_unless_the_command_is_known() {
         let error = invoke("nvidia-cdi-hook", words).unwrap_err().to_string();
         assert!(error.contains(what) && error.contains("--help"), "{error}");
     }
+    let error = invoke("/usr/bin/nvidia-ctk", &["cdi", "generate"]).unwrap_err().to_string();
+    assert!(error.contains("only nvidia-ctk hook COMMAND is here"), "{error}");
 }
 
 #[test]
@@ -108,6 +110,28 @@ fn help_names_all_flags() {
         let command = invoke("nvidia-cdi-hook", &[verb.name, "--help"]).unwrap().command;
         let Command::Print(text) = command else { panic!("no help of {}", verb.name) };
         assert!(verb.flags.iter().all(|flag| text.contains(flag.name)), "{text}");
+    }
+}
+
+#[test]
+fn the_document_names_all_commands_and_flags() {
+    let document = include_str!("../../../docs/nvidia-cdi-hook.md");
+    for verb in COMMANDS.iter().filter(|verb| verb.name != "noop") {
+        let row = format!("| `{}` |", verb.name);
+        let row = document.lines().find(|line| line.starts_with(&row)).unwrap();
+        for flag in verb.flags.iter().filter(|_| verb.name != APPLY) {
+            let name = format!("`--{}", flag.name);
+            assert!(
+                row.contains(&name)
+                    || document.contains(&format!("takes {name}"))
+                    || flag.name == "help",
+                "{}: {name}",
+                verb.name
+            );
+        }
+    }
+    for flag in COMMANDS.iter().flat_map(|verb| verb.flags) {
+        assert!(document.contains(&format!("`--{}", flag.name)), "{}", flag.name);
     }
 }
 
