@@ -79,11 +79,13 @@ impl Covers {
     }
 
     /// What the container will see at `place`, which `path` leads to. What is hidden is left out, and
-    /// that is noted.
+    /// that is noted; so is what a link of the image leads into a mount, where it may do harm.
     pub(crate) fn look(&mut self, place: &Path, path: &Path) -> Sight {
         match self.find(place.ancestors()) {
             None => Sight::Free,
-            Some(cover) if cover.writable && cover.place != place => Sight::InMount,
+            Some(cover) if cover.writable && cover.place != place && place == path => {
+                Sight::InMount
+            }
             Some(cover) => {
                 cover.hidden.push(path.to_owned());
                 Sight::Hidden

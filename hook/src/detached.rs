@@ -56,6 +56,15 @@ pub(crate) fn empty() -> io::Result<OwnedFd> {
 /// One read-only file with this content, to be mounted over another. `staging` is a directory of
 /// the mount namespace that we are in, where nobody else looks.
 pub(crate) fn file(content: &[u8], staging: &OwnedFd) -> io::Result<OwnedFd> {
+    let tree = tree_of(content)?;
+    match clone(&tree) {
+        Err(Errno::EINVAL) => staged(&tree, staging),
+        cloned => Ok(cloned?),
+    }
+}
+
+/// A read-only file system of nothing but [`FILE`].
+fn tree_of(content: &[u8]) -> io::Result<OwnedFd> {
     let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
@@ -66,10 +75,7 @@ pub(crate) fn file(content: &[u8], staging: &OwnedFd) -> io::Result<OwnedFd> {
     File::from(openat(&tree, FILE, flags, mode)?).write_all(content)?;
     fsconfig_set_flag(&context, "ro").map_err(|error| said(&context, error))?;
     fsconfig_reconfigure(&context).map_err(|error| said(&context, error))?;
-    match clone(&tree) {
-        Err(Errno::EINVAL) => staged(&tree, staging),
-        cloned => Ok(cloned?),
-    }
+    Ok(tree)
 }
 
 /// A part of a mount that no path leads to can be cloned since Linux 6.15; before, a path has to
@@ -262,6 +268,42 @@ mod tests {
         check(joined(&paths(&layers), &[]).unwrap(), 120);
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(layers[0].to_str().unwrap()));
+    }
+
+    /// In a mount namespace of its own, whose mounts end with it.
+    fn in_namespace(test: impl FnOnce() + Send) {
+        let inside = || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let nothing = None::<&str>;
+            mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing).unwrap();
+            test();
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join().unwrap());
+    }
+
+    #[test]
+    fn a_file_is_mounted_over_another_and_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let masked = dir.path().join("params");
+        fs::write(&masked, "image").unwrap();
+        in_namespace(|| {
+            let flags =
+                MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+            // Handles of the namespace that the mount is for.
+            let place = open(&masked, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).unwrap();
+            let staging = handle(dir.path()).unwrap();
+            let older = |content: &[u8]| staged(&tree_of(content).unwrap(), &staging);
+            for mounted in [file(b"masked", &staging), older(b"masked")] {
+                let mounted = mounted.unwrap();
+                move_mount(&mounted, "", &place, "", flags).unwrap();
+                assert_eq!(fs::read(&masked).unwrap(), b"masked");
+                let error = fs::write(&masked, "").unwrap_err();
+                assert_eq!(error.raw_os_error(), Some(Errno::EROFS as i32));
+                umount2(&masked, MntFlags::MNT_DETACH).unwrap();
+                assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "staging is left");
+            }
+        });
+        assert_eq!(fs::read(&masked).unwrap(), b"image");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nvidia_oci::{Code, Result};
 
 use crate::Rootfs;
-use crate::rootfs::{is_of_the_kernel, refusal};
+use crate::rootfs::refusal;
 
 /// Sets them where they differ. What is missing is passed over, and what may not be changed.
 pub(crate) fn apply(rootfs: &Rootfs, modes: &[(PathBuf, u32)]) -> Result<()> {
@@ -25,12 +25,12 @@ pub(crate) fn apply(rootfs: &Rootfs, modes: &[(PathBuf, u32)]) -> Result<()> {
 }
 
 fn set(rootfs: &Rootfs, path: &Path, mode: u32) -> io::Result<()> {
-    let found = rootfs.canonical(&Path::new("/").join(path)).and_then(|path| rootfs.handle(&path));
+    let found = rootfs.place(&Path::new("/").join(path)).and_then(|path| rootfs.handle(&path));
     let found = match found {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         found => File::from(found?),
     };
-    if found.metadata()?.mode() & 0o7777 == mode || is_of_the_kernel(&found)? {
+    if found.metadata()?.mode() & 0o7777 == mode {
         return Ok(());
     }
     // By its handle: the very file, whatever the name stands for by now.

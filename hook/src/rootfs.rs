@@ -9,14 +9,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
-use nix::sys::statfs::{self, FsType, fstatfs};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nvidia_oci::{Code, Error};
 use rustix::fs::Dir;
@@ -36,24 +35,6 @@ const MAX_TRIES: usize = 128;
 
 /// More entries of one directory than are ever looked at.
 const MAX_ENTRIES: usize = 16 * 1024;
-
-/// File systems that are a face of the kernel: what is made in them is no file. An image may have
-/// a link to where one of them will be mounted.
-const OF_THE_KERNEL: [FsType; 12] = [
-    statfs::PROC_SUPER_MAGIC,
-    statfs::SYSFS_MAGIC,
-    statfs::CGROUP_SUPER_MAGIC,
-    statfs::CGROUP2_SUPER_MAGIC,
-    statfs::DEBUGFS_MAGIC,
-    statfs::TRACEFS_MAGIC,
-    statfs::SECURITYFS_MAGIC,
-    statfs::SELINUX_MAGIC,
-    statfs::BPF_FS_MAGIC,
-    // efivarfs, pstore and configfs, which libc has no names for.
-    FsType(0xde5e_81e4),
-    FsType(0x6165_676c),
-    FsType(0x6265_6570),
-];
 
 /// A root filesystem.
 #[derive(Debug)]
@@ -193,6 +174,26 @@ impl Rootfs {
         Ok(done)
     }
 
+    /// The same, of a path that is to be changed. A mount may be what its name leads to, but no link
+    /// leads into one: it may be a directory of the host, or a face of the kernel.
+    ///
+    /// # Errors
+    /// `EXDEV` for such a link, and those of [`canonical`](Self::canonical).
+    pub(crate) fn place(&self, path: &Path) -> io::Result<PathBuf> {
+        let place = self.canonical(path)?;
+        if place != path {
+            let without_mounts = Self { root: self.root.try_clone()?, mounts: Mounts::Refuse };
+            let is_missing = |path: &&Path| {
+                let found = without_mounts.handle(path);
+                found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+            };
+            if let Some(path) = place.ancestors().find(|path| !is_missing(path)) {
+                without_mounts.handle(path)?;
+            }
+        }
+        Ok(place)
+    }
+
     /// The longest start of `path` on which the kernel meets no link, and the rest, reversed.
     fn without_links(&self, path: &Path) -> (PathBuf, Vec<OsString>) {
         let plain = path.is_absolute() && !path.components().any(|c| c == Component::ParentDir);
@@ -209,18 +210,9 @@ impl Rootfs {
     }
 
     /// The directory `path`, which is [canonical](Self::canonical): no link is followed.
-    ///
-    /// # Errors
-    /// `PermissionDenied` in a file system of the kernel's own.
     pub(crate) fn directory(&self, path: &Path) -> io::Result<Directory> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        let directory = self.resolve(path, flags, Links::Refuse)?;
-        // Without mounts in it, it is of one file system.
-        if self.mounts == Mounts::Cross && is_of_the_kernel(&directory)? {
-            let what = "it lies in a file system of the kernel";
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-        }
-        Ok(Directory::held(directory))
+        Ok(Directory::held(self.resolve(path, flags, Links::Refuse)?))
     }
 
     /// The names in the directory `path`, links followed; sorted.
@@ -267,11 +259,6 @@ impl Rootfs {
         }
         Err(Errno::EAGAIN.into())
     }
-}
-
-/// Whether a file or directory is one of the kernel's own, and no file at all.
-pub(crate) fn is_of_the_kernel(file: impl AsFd) -> io::Result<bool> {
-    Ok(OF_THE_KERNEL.contains(&fstatfs(file)?.filesystem_type()))
 }
 
 /// Makes a refusal of what the system said of `path` in a root filesystem.

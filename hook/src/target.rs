@@ -160,7 +160,7 @@ impl<'a> Target<'a> {
         let place = match self.parents.get(parent) {
             Some(known) => known.join(name),
             None => {
-                let known = self.view.canonical(parent);
+                let known = self.view.place(parent);
                 let known = known.map_err(refusal(Code::FixupFailed, path))?;
                 let place = known.join(name);
                 self.parents.insert(parent.to_owned(), known);

@@ -8,3 +8,4 @@ mod glibc;
 mod hostile;
 mod layer;
 mod restart;
+mod work;
