@@ -40,6 +40,18 @@ impl Bundle {
         read(&config_path(dir))
     }
 
+    /// The bytes of a spec that lies elsewhere, at most 16 MiB; `None` if it is no regular file:
+    /// what is read of a pipe is gone for others.
+    ///
+    /// # Errors
+    /// [`Code::SpecUnreadable`], naming the file.
+    pub fn read_elsewhere(path: &Path) -> Result<Option<Vec<u8>>> {
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            return Ok(None);
+        }
+        read(path).map(Some)
+    }
+
     /// The spec as it was read.
     pub fn spec(&self) -> &Spec {
         &self.spec

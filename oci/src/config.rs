@@ -54,6 +54,10 @@ pub struct Config {
     /// `[nvidia-container-runtime] runtimes`: the OCI runtimes behind our own, tried in this order;
     /// a name or a path.
     pub runtimes: Vec<String>,
+    /// `[nvidia-container-runtime] debug`: the file that our OCI runtime writes its log to.
+    pub debug_log: Option<PathBuf>,
+    /// `[nvidia-container-runtime] log-level`: of that file.
+    pub log_level: LogLevel,
     /// `[nvidia-shim] policy`
     pub policy: Policy,
     /// `[nvidia-shim] on-denied`
@@ -138,6 +142,28 @@ pub enum Mode {
     Csv,
     Cdi,
     JitCdi,
+}
+
+/// What a log file holds, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    Error,
+    Warning,
+    Info,
+    Debug,
+}
+
+impl LogLevel {
+    /// The words of logrus, with which NVIDIA reads it.
+    fn parse(word: &str) -> Option<Self> {
+        Some(match word.to_ascii_lowercase().as_str() {
+            "panic" | "fatal" | "error" => Self::Error,
+            "warn" | "warning" => Self::Warning,
+            "info" => Self::Info,
+            "debug" | "trace" => Self::Debug,
+            _ => return None,
+        })
+    }
 }
 
 /// Whose word counts.
@@ -225,6 +251,8 @@ impl Default for Config {
             load_kmods: true,
             mode: Mode::Auto,
             runtimes: ["runc", "crun"].map(str::to_owned).to_vec(),
+            debug_log: None,
+            log_level: LogLevel::Info,
             policy: Policy::Open,
             on_denied: OnDenied::Ignore,
             management_namespaces: Vec::new(),

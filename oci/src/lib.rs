@@ -38,7 +38,7 @@ pub use bundle::Bundle;
 pub use capability::Capabilities;
 pub use config::{
     Config, ConfigSource, DisabledHooks, DriverCapabilities, KEYS as CONFIG_KEYS, Key, LibraryPath,
-    Mode, NoDriver, NvcdiHook, OnDenied, Origin, Policy, Requirements, Setting, Settings,
+    LogLevel, Mode, NoDriver, NvcdiHook, OnDenied, Origin, Policy, Requirements, Setting, Settings,
     StaleSpec, Value as SettingValue,
 };
 pub use driver::{Driver, DriverFile, FileKind, Library};

@@ -9,17 +9,18 @@ use std::convert::Infallible;
 use std::env;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use nvidia_oci::{Bundle, Config, ConfigSource};
+use nvidia_oci::{Bundle, Code, Config, ConfigSource, Error};
 
 use crate::prepare::{DEADLINE, asks, prepare};
 use crate::program::Program;
 use crate::worker::{Answer, Job, Worker};
 
 mod command_line;
+mod log_file;
 mod report;
 mod runtime;
 
@@ -51,7 +52,7 @@ fn carry_out(
         let _ = writeln!(std::io::stdout(), "{name} version {version} (containerd-shim-nvidia)");
     }
     if command_line.creates() {
-        reporter.install(program.name(), command_line.debug());
+        reporter.install(program.name(), command_line.debug(), &config);
         create(program, command_line, source)?;
     }
     Err(runtime::become_it(&runtime, words).into())
@@ -60,6 +61,9 @@ fn carry_out(
 /// Prepares the bundle of a container that asks for anything.
 fn create(program: &Program, command_line: &CommandLine<'_>, source: ConfigSource) -> Result<()> {
     let bundle = std::path::absolute(command_line.bundle()?).context("the bundle's directory")?;
+    if let Some(file) = command_line.spec_elsewhere() {
+        return check_elsewhere(file, &source);
+    }
     // Without a spec there is nothing to ask; the runtime says what is wrong.
     let spec = Bundle::read(&bundle).unwrap_or_default();
     if !asks(&spec, &source)? {
@@ -82,6 +86,19 @@ fn create(program: &Program, command_line: &CommandLine<'_>, source: ConfigSourc
         Answer::Refused { message } => bail!(message),
         Answer::Untouched { .. } | Answer::Edited { .. } => Ok(()),
     }
+}
+
+/// Refuses a spec that is not the bundle's own, which crun alone reads, if it asks for anything.
+fn check_elsewhere(file: &Path, source: &ConfigSource) -> Result<()> {
+    let Some(spec) = Bundle::read_elsewhere(file)? else {
+        log::warn!("{} is no regular file: nobody looked whether it asks for GPUs", file.display());
+        return Ok(());
+    };
+    if asks(&spec, source)? {
+        let what = format!("{} asks for GPUs, and only config.json is prepared", file.display());
+        bail!(Error::new(Code::SpecUnreadable, what));
+    }
+    Ok(())
 }
 
 /// The settings. The file that the environment names is trusted as one that an option of the

@@ -158,6 +158,33 @@ fn a_spec_that_is_none_is_for_the_runtime_to_refuse() {
     assert!(message.starts_with("NVS-001: "), "{message}");
 }
 
+/// crun's `--config` names another file than the bundle's.
+#[test]
+fn a_spec_elsewhere_is_refused_if_it_asks() {
+    let scene = Scene::new(ASKS_NOT);
+    fs::write(scene.path("other"), ASKS).unwrap();
+    let message = scene.refused(&["create", "--config", "other", "c1"]);
+    assert!(message.starts_with("NVS-001: other asks for GPUs"), "{message}");
+    fs::write(scene.path("other"), ASKS_NOT).unwrap();
+    fs::write(scene.path("config.json"), ASKS).unwrap();
+    scene.passes(&["create", "--config", "other", "c1"]);
+}
+
+#[test]
+fn the_log_file_that_nvidia_documents_is_written() {
+    let scene = Scene::new(ASKS);
+    let log = scene.path("debug.log");
+    let runtime = format!("[nvidia-container-runtime]\ndebug = {log:?}\nlog-level = \"debug\"\n");
+    let table = "[nvidia-container-runtime]\n";
+    let settings = fs::read_to_string(scene.path("config.toml")).unwrap();
+    fs::write(scene.path("config.toml"), settings.replace(table, &runtime)).unwrap();
+    let message = scene.refused(&["create", "c1"]);
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(text.contains("level=error msg=\"NVS-201") && message.starts_with("NVS-201"), "{text}");
+    scene.passes(&["state", "c1"]);
+    assert_eq!(fs::read_to_string(&log).unwrap(), text);
+}
+
 #[test]
 fn a_node_without_driver_may_start_containers_without_gpus() {
     let scene = Scene::new(ASKS);

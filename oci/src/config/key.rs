@@ -1,17 +1,18 @@
 //! The keys that a `config.toml` may have: NVIDIA's, with NVIDIA's defaults, and ours, which stand
 //! in `[nvidia-shim]`, in the handler's options table and after `--set`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::nvcdi::{self, DISABLED_HOOKS, DisabledHooks, FEATURE_FLAGS};
 use super::value::{Kind, Value};
 use super::{
-    ANNOTATION_PREFIXES, Config, DriverCapabilities, LibraryPath, Mode, NoDriver, OnDenied, Policy,
-    Requirements, SPEC_DIRS, StaleSpec,
+    ANNOTATION_PREFIXES, Config, DriverCapabilities, LibraryPath, LogLevel, Mode, NoDriver,
+    OnDenied, Policy, Requirements, SPEC_DIRS, StaleSpec,
 };
 
-use Kind::{Bool, Choice, List, Path, Text};
+use Kind::{Bool, Choice, List, Text};
 
+pub(super) const LOG_LEVEL: &str = "nvidia-container-runtime.log-level";
 /// The table of our own keys.
 pub(super) const OURS: &str = "nvidia-shim.";
 
@@ -50,7 +51,7 @@ pub const KEYS: &[Key] = &[
         Kind::Capabilities("compat32,compute,display,graphics,ngx,utility,video"),
         |config, value| config.supported_capabilities = value.capabilities(),
     ),
-    key("nvidia-container-cli.root", Path, |config, value| config.driver_root = value.path()),
+    key("nvidia-container-cli.root", Kind::Path, |config, value| config.driver_root = value.path()),
     key("nvidia-container-cli.path", Text(""), nothing),
     key("nvidia-container-cli.environment", List(&[]), nothing),
     key("nvidia-container-cli.debug", Text(""), nothing),
@@ -63,8 +64,12 @@ pub const KEYS: &[Key] = &[
     key("nvidia-container-cli.user", Text(""), nothing),
     key("nvidia-container-cli.ldconfig", Text("@/sbin/ldconfig"), nothing),
     key("nvidia-ctk.path", Text("nvidia-ctk"), nothing),
-    key("nvidia-container-runtime.debug", Text("/dev/null"), nothing),
-    key("nvidia-container-runtime.log-level", Text("info"), nothing),
+    key("nvidia-container-runtime.debug", Text("/dev/null"), |config, value| {
+        config.debug_log = value.path().filter(|path| path != Path::new("/dev/null"));
+    }),
+    key(LOG_LEVEL, Text("info"), |config, value| {
+        config.log_level = LogLevel::parse(value.text()).unwrap_or(LogLevel::Info);
+    }),
     key("nvidia-container-runtime.runtimes", List(&["runc", "crun"]), |config, value| {
         config.runtimes = value.list().to_vec();
     }),
@@ -128,12 +133,12 @@ pub const KEYS: &[Key] = &[
     key("features.no-additional-gids-for-device-nodes", Bool(None), |config, value| {
         config.additional_gids &= !value.is_true();
     }),
-    key("nvidia-shim.host-root", Path, |config, value| {
+    key("nvidia-shim.host-root", Kind::Path, |config, value| {
         config.host_root = value.path().unwrap_or_else(|| "/".into());
     }),
-    key("nvidia-shim.driver-root", Path, |config, value| config.driver_root = value.path()),
-    key("nvidia-shim.dev-root", Path, |config, value| config.dev_root = value.path()),
-    key("nvidia-shim.inner-shim", Path, |config, value| config.inner_shim = value.path()),
+    key("nvidia-shim.driver-root", Kind::Path, |config, value| config.driver_root = value.path()),
+    key("nvidia-shim.dev-root", Kind::Path, |config, value| config.dev_root = value.path()),
+    key("nvidia-shim.inner-shim", Kind::Path, |config, value| config.inner_shim = value.path()),
     key("nvidia-shim.library-path", Choice(&["auto", "image", "host"]), |config, value| {
         config.library_path = match value.text() {
             "image" => LibraryPath::Image,

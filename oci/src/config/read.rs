@@ -8,9 +8,9 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::key::{Key, OURS};
+use super::key::{Key, LOG_LEVEL, OURS};
 use super::value::Value;
-use super::{ConfigSource, Origin, Settings};
+use super::{ConfigSource, LogLevel, Origin, Settings};
 use crate::{Code, Error, Result};
 
 /// Far more than any real file has.
@@ -72,6 +72,7 @@ pub(super) fn load(source: &ConfigSource) -> Result<(Settings, Vec<String>)> {
     }
     check_ldconfig(&settings)?;
     warnings.extend(super::nvcdi::warnings(&settings));
+    warnings.extend(check_log_level(&settings));
     Ok((settings, warnings))
 }
 
@@ -87,6 +88,15 @@ fn check_ldconfig(settings: &Settings) -> Result<()> {
         settings.origin(LDCONFIG),
     );
     Err(Error::new(Code::ConfigUnreadable, what))
+}
+
+/// NVIDIA takes what it does not know for the default.
+fn check_log_level(settings: &Settings) -> Option<String> {
+    let value = settings.value(LOG_LEVEL)?;
+    let origin = settings.origin(LOG_LEVEL);
+    LogLevel::parse(value.text())
+        .is_none()
+        .then(|| format!("{origin}: {LOG_LEVEL} is {value}, which is no level: info is taken"))
 }
 
 /// `None` if there is no such file.

@@ -43,6 +43,8 @@ pub(super) struct CommandLine<'a> {
     command: Option<&'a OsStr>,
     id: Option<&'a OsStr>,
     bundle: Bundle<'a>,
+    /// Which file crun reads in place of the bundle's `config.json`.
+    spec: Option<&'a OsStr>,
     log: Option<&'a OsStr>,
     log_format: Option<&'a OsStr>,
     debug: bool,
@@ -116,6 +118,11 @@ impl<'a> CommandLine<'a> {
         }
     }
 
+    /// The spec, where it is not the bundle's own; relative to where we were called.
+    pub(super) fn spec_elsewhere(&self) -> Option<&'a Path> {
+        self.spec.filter(|file| *file != "config.json").map(Path::new)
+    }
+
     /// The id of the container that is to be created, for messages.
     pub(super) fn id(&self) -> String {
         self.id.unwrap_or_default().to_string_lossy().into_owned()
@@ -170,6 +177,7 @@ impl<'a> CommandLine<'a> {
                 self.id = self.id.or(Some(word));
                 continue;
             };
+            let flag = flag.with_attached_value(word);
             let value = if flag.is_one_of(CREATE_VALUES) {
                 flag.value.or_else(|| words.next())
             } else {
@@ -177,6 +185,7 @@ impl<'a> CommandLine<'a> {
             };
             match flag.name {
                 b"bundle" | b"b" => self.bundle = value.map_or(Bundle::Unnamed, Bundle::Named),
+                b"config" | b"f" => self.spec = value,
                 b"help" | b"h" => self.help = true,
                 _ => {}
             }
@@ -200,6 +209,22 @@ impl<'a> Flag<'a> {
         let mut parts = text.splitn(2, |byte| *byte == b'=');
         let name = parts.next().unwrap_or_default();
         Some(Self { name, value: parts.next().map(OsStr::from_bytes) })
+    }
+
+    /// crun takes the value of a flag of one letter right behind it as well: `-b/bundle`. To runc
+    /// such a word is the name of a flag that it does not have.
+    fn with_attached_value(self, word: &'a OsStr) -> Self {
+        let bytes = word.as_bytes();
+        if self.is_one_of(CREATE_VALUES) || self.value.is_some() || bytes.starts_with(b"--") {
+            return self;
+        }
+        match bytes {
+            [b'-', b'b' | b'f', value @ ..] => {
+                let name = self.name.get(..1).unwrap_or_default();
+                Self { name, value: Some(OsStr::from_bytes(value)) }
+            }
+            _ => self,
+        }
     }
 
     fn is_one_of(&self, names: &[&str]) -> bool {
@@ -249,6 +274,8 @@ mod tests {
             "create -b /a -b /b c1",
             "create --pid-file --bundle -b /b c1",
             "-- create -b /b",
+            "create -b/b c1",
+            "create -f/x -b/b c1",
         ] {
             assert_eq!(bundle(line).as_deref(), Some("/b"), "{line}");
         }
@@ -256,6 +283,22 @@ mod tests {
             assert_eq!(bundle(line).as_deref(), Some("."), "{line}");
         }
         assert_eq!(bundle("create --bundle create create").as_deref(), Some("create"));
+    }
+
+    #[test]
+    fn the_spec_may_be_another_file() {
+        let spec = |line: &str| {
+            let words = words(line);
+            CommandLine::parse(&words).spec_elsewhere().map(Path::to_owned)
+        };
+        for line in ["create -f /s c1", "create -f/s c1", "run --config=/s c1", "create -f=/s c"] {
+            assert_eq!(spec(line).as_deref(), Some(Path::new("/s")), "{line}");
+        }
+        for line in
+            ["create c1", "create --config config.json c1", "state -f /s", "create -b /f c1"]
+        {
+            assert_eq!(spec(line), None, "{line}");
+        }
     }
 
     #[test]

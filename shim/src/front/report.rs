@@ -7,9 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use log::{Level, Log, Metadata, Record};
+use nvidia_oci::{Config, LogLevel};
 
 use super::command_line::CommandLine;
+use super::log_file::LogFile;
 use crate::log::{self as shim_log, FifoLog};
+
+/// Marks the error by which we end.
+const FATAL: &str = "fatal";
 
 /// Where errors go.
 #[derive(Clone, Debug)]
@@ -30,18 +35,27 @@ impl Reporter {
 
     /// Sends what is logged from here on to containerd, by way of the stock shim, and warnings to
     /// where runc's are, too.
-    pub(super) fn install(&self, program: &str, debug: bool) {
+    pub(super) fn install(&self, program: &str, debug: bool, config: &Config) {
         let fields = [("runtime", program), ("id", &self.id)];
         // The stock shim runs in the bundle that it was started for, and so do we; the bundles of
         // a pod's other containers have no reader.
         let containerd = FifoLog::new(Path::new("."), &fields);
-        shim_log::install(FrontLog { containerd, reporter: self.clone() }, debug);
+        let (file, wrong) = match LogFile::of(config, &fields) {
+            Ok(file) => (file, None),
+            Err(what) => (None, Some(what)),
+        };
+        let debug = debug || file.is_some() && config.log_level == LogLevel::Debug;
+        shim_log::install(FrontLog { containerd, file, reporter: self.clone() }, debug);
         shim_log::panics();
+        if let Some(what) = wrong {
+            log::warn!("{what}");
+        }
     }
 
     /// Says why we end, as runc does: in its log, and if that is a file, on standard error too.
     pub(super) fn fatal(&self, message: &str) {
         self.write(Level::Error, message);
+        log::error!(target: FATAL, "{message}");
         if self.file.is_some() {
             // Nobody is left to tell if even this fails.
             let _ = writeln!(io::stderr(), "{message}");
@@ -80,6 +94,7 @@ fn append(path: &Path) -> io::Result<File> {
 
 struct FrontLog {
     containerd: FifoLog,
+    file: Option<LogFile>,
     reporter: Reporter,
 }
 
@@ -89,6 +104,13 @@ impl Log for FrontLog {
     }
 
     fn log(&self, record: &Record<'_>) {
+        if let Some(file) = &self.file {
+            file.log(record);
+        }
+        // Told by other means, which containerd has from the stock shim.
+        if record.target() == FATAL {
+            return;
+        }
         self.containerd.log(record);
         if record.level() <= Level::Warn {
             self.reporter.write(record.level(), &record.args().to_string());
