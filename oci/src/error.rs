@@ -43,6 +43,7 @@ pub enum Code {
     StaleSpec,
     CdiDeviceUnusable,
     HookMissing,
+    PlatformUnsupported,
     // 3xx: the root filesystem
     RootfsUnreadable,
     FixupFailed,
@@ -135,6 +136,9 @@ impl Code {
             Self::CdiDeviceUnusable => ("NVS-213", "correct the CDI spec of the device"),
             Self::HookMissing => {
                 ("NVS-214", "install the program that the CDI spec names, or correct the spec")
+            }
+            Self::PlatformUnsupported => {
+                ("NVS-215", "use NVIDIA's own nvidia-container-runtime on this node")
             }
             Self::RootfsUnreadable => ("NVS-301", "see the log for the mount that failed"),
             Self::FixupFailed => {

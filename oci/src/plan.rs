@@ -29,7 +29,7 @@ use crate::report::{DriverFound, Item, ItemKind};
 use crate::request::{Selection, Selector, VISIBLE_DEVICES};
 use crate::requirement::Facts;
 use crate::{
-    Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, NoDriver, Report, Request,
+    Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, Mode, NoDriver, Report, Request,
     Result, Spec, policy, requirement,
 };
 
@@ -186,6 +186,10 @@ impl Inquiry {
     /// Whether there is a driver; without one a container may be let start as it is.
     fn has_driver(&self, config: &Config, report: &mut Report) -> Result<bool> {
         let Self { request, inventory, .. } = self;
+        if config.mode == Mode::Csv {
+            let what = format!("{} asks for GPUs by Tegra's lists (mode is csv)", request.source);
+            return Err(Error::new(Code::PlatformUnsupported, what));
+        }
         if inventory.driver_version.is_some() {
             return Ok(true);
         }
@@ -194,6 +198,7 @@ impl Inquiry {
             report.warnings.push(warning.to_owned());
             return Ok(false);
         }
+        gpus::check_platform(request, inventory)?;
         let what = format!("{} asks for GPUs, and no driver is loaded here", request.source);
         Err(Error::new(Code::NoKernelDriver, what))
     }

@@ -6,6 +6,7 @@
 mod bus;
 mod imex;
 mod nodes;
+mod platform;
 mod procfs;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,8 @@ pub struct Inventory {
     pub may_make_nodes: bool,
     /// IMEX channels, where they were asked for.
     pub(crate) imex: Option<ImexInventory>,
+    /// What kind of machine it is, if it has no GPU here and is known to have them elsewhere.
+    pub(crate) platform: Option<&'static str>,
     /// Whether the host has a PCI function of NVIDIA, with or without driver.
     pub on_pci: bool,
 }
@@ -108,7 +111,8 @@ impl Inventory {
     /// should be.
     pub fn read(host: &Host, config: &Config) -> Result<Self> {
         let Some(version) = kernel_version(host)? else {
-            return Ok(Self { on_pci: on_pci(host), ..Self::default() });
+            let (on_pci, platform) = (on_pci(host), platform::other(host));
+            return Ok(Self { on_pci, platform, ..Self::default() });
         };
         let (params, majors) = kernel_files(host)?;
         let nodes = Nodes::new(host, dev_root(host, config, &version), params);
@@ -123,7 +127,9 @@ impl Inventory {
             };
             list.push(gpu(host, &nodes, majors, index, bus_id, information)?);
         }
+        let platform = if gpus.is_empty() { platform::other(host) } else { None };
         Ok(Self {
+            platform,
             on_pci: !gpus.is_empty() || !excluded.is_empty() || on_pci(host),
             gpus,
             excluded,

@@ -24,6 +24,7 @@ pub(super) fn select<'a>(
             .collect::<Result<_>>()?,
     };
     if gpus.is_empty() {
+        check_platform(request, inventory)?;
         let what =
             format!("{} asks for GPUs, and the driver has none on this node", request.source);
         return Err(Error::new(Code::NoGpu, what));
@@ -31,6 +32,19 @@ pub(super) fn select<'a>(
     gpus.sort_by_key(|gpu| gpu.index);
     gpus.dedup_by_key(|gpu| gpu.index);
     Ok(gpus)
+}
+
+/// Sees to it that GPUs are where they are looked for.
+///
+/// # Errors
+/// [`Code::PlatformUnsupported`]
+pub(super) fn check_platform(request: &Request, inventory: &Inventory) -> Result<()> {
+    let Some(platform) = inventory.platform else { return Ok(()) };
+    let what = format!(
+        "{} asks for GPUs, and this is a {platform} machine, whose GPUs are not served",
+        request.source
+    );
+    Err(Error::new(Code::PlatformUnsupported, what))
 }
 
 /// Whether the UUID of a GPU must be learned before [`select`] can answer.

@@ -58,6 +58,7 @@ fn inventory(count: u32) -> Inventory {
         may_make_nodes: true,
         on_pci: true,
         imex: None,
+        platform: None,
     }
 }
 
@@ -433,6 +434,20 @@ fn a_node_without_driver_refuses_or_starts_as_it_is_set() {
     std::fs::create_dir_all(&function).unwrap();
     std::fs::write(function.join("vendor"), "0x10de\n").unwrap();
     assert_eq!(outcome(&start).unwrap_err(), Code::NoKernelDriver);
+    std::fs::create_dir(dir.path().join("etc")).unwrap();
+    std::fs::write(dir.path().join("etc/nv_tegra_release"), "").unwrap();
+    assert_eq!(outcome(&start).unwrap_err(), Code::PlatformUnsupported);
+}
+
+#[test]
+fn the_mode_of_tegra_is_refused_by_name() {
+    let host = Host::new("/nonexistent");
+    let spec = Spec::new(json!({"process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]}}));
+    let mut config = Config::default();
+    config.set("nvidia-container-runtime.mode", "csv").unwrap();
+    let error = plan(&host, &config, Handler::Nvidia, &Image::default(), &spec).unwrap_err();
+    assert_eq!(error.code(), Code::PlatformUnsupported);
+    assert!(error.to_string().contains("mode is csv"), "{error}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     row("shape/unknown-fields-nogpu.jit", "unknown fields in config.json", Untouched),
     // It asks for nothing, and so is not looked at.
     row("shape/wrong-type.jit", "decision 6", Untouched),
-    row("host/tegra-csv-all.auto", "csv", Refused(Code::NoKernelDriver)),
+    row("host/tegra-csv-all.auto", "csv", Refused(Code::PlatformUnsupported)),
     row(
         "config/jit-flags.jit",
         "links",
