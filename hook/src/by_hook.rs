@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use nvidia_oci::cdi::Hook;
 
 use crate::covers::some;
+use crate::profile;
 use crate::work::Work;
 
 /// The name of the program.
@@ -50,7 +51,10 @@ impl ByHook {
         let cache = self.work.folders.as_ref().map(|_| PathBuf::from("/etc/ld.so.cache"));
         let links = self.work.links.iter().map(|link| link.link.clone());
         let files = self.work.files.iter().map(|file| file.path.clone());
-        let paths = cache.into_iter().chain(links).chain(files);
+        let named = |is: bool, path: &str| is.then(|| PathBuf::from(path));
+        let params = named(self.work.mask_params, "/proc/driver/nvidia/params");
+        let profile = named(self.work.profile, profile::FILE);
+        let paths = cache.into_iter().chain(links).chain(files).chain(params).chain(profile);
         let paths: Vec<PathBuf> = paths.filter(|path| !path.starts_with(BY_BUS_ID)).collect();
         let reason = self.reason.as_deref().unwrap_or("mounts would hide it");
         let program = program.display();

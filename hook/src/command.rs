@@ -177,8 +177,21 @@ impl Work {
         for GeneratedFile { path, content } in &self.files {
             flag("file", format!("{}::{content}", path.display()));
         }
+        if let Some(HostDriver { version, cuda, compat_dir }) = &self.compat {
+            let versions = [("host-driver-version", version), ("host-cuda-version", cuda)];
+            for (name, version) in versions {
+                version.iter().for_each(|version| flag(name, version.clone()));
+            }
+            flag("cuda-compat-container-root", compat_dir.display().to_string());
+        }
         for folder in self.folders.iter().flatten() {
             flag("folder", folder.display().to_string());
+        }
+        if self.profile {
+            words.push("--update-application-profile".to_owned());
+        }
+        if self.mask_params {
+            words.push("--disable-device-node-modification".to_owned());
         }
         words
     }

@@ -10,11 +10,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use nvidia_oci::elf;
-use nvidia_oci::{Code, Result};
+use nvidia_oci::{Code, CudaCompat, Result};
 use serde_json::Value;
 
 use crate::rootfs::refusal;
-use crate::target::Target;
+use crate::target::{Place, Target};
 use crate::{Rootfs, ldcache};
 
 /// Where images have the libraries, unless it is said otherwise.
@@ -37,26 +37,43 @@ pub struct HostDriver {
     pub compat_dir: PathBuf,
 }
 
-/// Names the directory to the loader, or, where it does not fit (any more), takes its name away.
-pub(crate) fn apply(target: &mut Target<'_>, host: &HostDriver) -> Result<()> {
+impl From<CudaCompat> for HostDriver {
+    fn from(CudaCompat { driver, cuda, directory }: CudaCompat) -> Self {
+        Self { version: driver, cuda, compat_dir: directory }
+    }
+}
+
+/// Names the directory to the loader, or, where it does not fit (any more), takes its name away and
+/// its libraries out of the `cache` of the image. The answer is the directory that is named now.
+pub(crate) fn apply(
+    target: &mut Target<'_>,
+    host: &HostDriver,
+    cache: Option<&mut ldcache::Found>,
+) -> Result<Option<PathBuf>> {
     let chosen =
         choose(target.view(), host).map_err(refusal(Code::FixupFailed, &host.compat_dir))?;
     let before = configured(target.view());
-    if chosen == before {
-        return Ok(());
-    }
-    let mut line = Vec::new();
-    if let Some(directory) = &chosen {
-        line.extend_from_slice(directory.as_os_str().as_bytes());
-        line.push(b'\n');
-    }
-    if let Some(place) = target.place(Path::new(CONFIG))?.here() {
+    if chosen != before {
+        let place = match target.place(Path::new(CONFIG))? {
+            Place::Here(place) => place,
+            Place::InMount => {
+                target.by_hook().compat = Some(host.clone());
+                return Ok(None);
+            }
+            Place::Hidden => return Ok(None),
+        };
+        let mut line = Vec::new();
+        if let Some(directory) = &chosen {
+            line.extend_from_slice(directory.as_os_str().as_bytes());
+            line.push(b'\n');
+        }
         target.put_file(&place, &line)?;
     }
-    match before {
-        Some(before) => ldcache::forget(target, &before),
-        None => Ok(()),
+    if let (Some(before), Some(cache)) = (before.filter(|dir| chosen.as_ref() != Some(dir)), cache)
+    {
+        cache.forget(&before);
     }
+    Ok(chosen)
 }
 
 /// The directory that is named to the loader.

@@ -11,7 +11,12 @@ use crate::{compat, ldcache, musl};
 
 /// Brings the libraries of `folders` to the loader; of two with one name the first is found. Before
 /// them all comes the directory of CUDA's compatibility libraries, where one is configured.
-pub(crate) fn apply(target: &mut Target<'_>, image: &Image, folders: &[PathBuf]) -> Result<()> {
+pub(crate) fn apply(
+    target: &mut Target<'_>,
+    image: &Image,
+    folders: &[PathBuf],
+    cache: Option<ldcache::Found>,
+) -> Result<()> {
     let mut library_dirs = ldcache::configured(target.view());
     let mut searched: Vec<PathBuf> = compat::configured(target.view()).into_iter().collect();
     for folder in folders {
@@ -26,11 +31,6 @@ pub(crate) fn apply(target: &mut Target<'_>, image: &Image, folders: &[PathBuf])
     let found = libraries::find(target.view(), &searched)?;
     let libraries = found.iter().map(|library| library.entry.clone()).collect();
     let fixups = Fixups { library_dirs, libraries, ..Fixups::default() };
-    let cache = match image.libc {
-        Some(Libc::Musl) => None,
-        // An image without loader may have one of a machine that we do not know.
-        Some(Libc::Glibc) | None => ldcache::find(target, &fixups)?,
-    };
     for library in &found {
         link(target, library)?;
     }
@@ -41,7 +41,7 @@ pub(crate) fn apply(target: &mut Target<'_>, image: &Image, folders: &[PathBuf])
 }
 
 /// Makes the name that programs ask for, if nothing is there.
-fn link(target: &mut Target<'_>, library: &Library) -> Result<()> {
+pub(crate) fn link(target: &mut Target<'_>, library: &Library) -> Result<()> {
     let path = &library.entry.path;
     let Some(place) = target.place(path)?.here() else { return Ok(()) };
     if target.seen(&place)?.is_some() {

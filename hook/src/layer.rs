@@ -6,6 +6,7 @@
 //! is looked at through a read-only mount of all its layers, and the layer of ours is put in
 //! front of them by rewriting the mount of the Create request.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::target::{Left, Target};
 use crate::upper::Upper;
 use crate::way::{self, RootfsMount, UpperDirectory, Way, open_directory};
 use crate::work::Work;
-use crate::{Rootfs, files, ldcache, links, mountpoints, musl};
+use crate::{Rootfs, compat, files, folders, ldcache, libraries, links, mountpoints, musl};
 
 /// A root filesystem looked at before the container exists, without a writable mount of it.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ struct Fix<'a> {
 impl Fix<'_> {
     /// Does it; the answer is what is left to be done and said.
     fn apply(&self, mut target: Target<'_>) -> Result<Left> {
-        let cache = match self.image.libc {
+        let mut cache = match self.image.libc {
             Some(Libc::Glibc) => ldcache::find(&mut target, self.fixups)?,
             Some(Libc::Musl) | None => None,
         };
@@ -125,11 +126,33 @@ impl Fix<'_> {
         links::apply(&mut target, &self.fixups.links)?;
         files::apply(&mut target, &self.fixups.files)?;
         match self.image.libc {
-            Some(Libc::Glibc) => ldcache::apply(&mut target, self.image, self.fixups, cache)?,
+            Some(Libc::Glibc) => {
+                let fixups = self.with_compat(&mut target, cache.as_mut())?;
+                ldcache::apply(&mut target, self.image, &fixups, cache)?;
+            }
             Some(Libc::Musl) => musl::apply(&mut target, self.image, self.fixups)?,
             None => {}
         }
+        // In what is there only when the container's mounts are.
+        target.by_hook().mask_params = self.fixups.mask_params;
+        target.by_hook().profile = self.fixups.application_profile;
         target.finish()
+    }
+
+    /// The fix-ups with the libraries of CUDA's compatibility directory before all others, if the
+    /// image has one that fits.
+    fn with_compat(
+        &self,
+        target: &mut Target<'_>,
+        cache: Option<&mut ldcache::Found>,
+    ) -> Result<Cow<'_, Fixups>> {
+        let Some(compat) = &self.fixups.cuda_compat else { return Ok(Cow::Borrowed(self.fixups)) };
+        let directory = compat::apply(target, &compat.clone().into(), cache)?;
+        let found = libraries::find(target.view(), directory.as_slice())?;
+        found.iter().try_for_each(|library| folders::link(target, library))?;
+        let mut fixups = self.fixups.clone();
+        fixups.libraries.splice(0..0, found.into_iter().map(|library| library.entry));
+        Ok(Cow::Owned(fixups))
     }
 }
 

@@ -34,6 +34,13 @@ pub(crate) struct Found {
     cache: Cache,
 }
 
+impl Found {
+    /// Takes the libraries of `directory` out.
+    pub(crate) fn forget(&mut self, directory: &Path) {
+        self.cache.retain(|entry| entry.path().parent() != Some(directory));
+    }
+}
+
 /// Reads the cache of a glibc image, before anything is written: a root filesystem that is written
 /// in place has no way back. `None` where a mount of the spec hides it, or a hook has to do it.
 ///
@@ -65,20 +72,28 @@ pub(crate) fn apply(
     found: Option<Found>,
 ) -> Result<()> {
     configure(target, image, fixups)?;
-    let Some(Found { place, bytes: old, mut cache }) = found else { return Ok(()) };
-    if target.holds_own(&place)? {
-        drop_stale(target, &mut cache, fixups);
+    let Some(mut found) = found else { return Ok(()) };
+    if target.holds_own(&found.place)? {
+        drop_stale(target, &mut found.cache, fixups);
     }
     // An entry goes before its equals, so the first of the plan is inserted last.
     for library in fixups.libraries.iter().rev() {
-        cache.insert(&library.soname, &library.path, library.class, library.machine);
+        found.cache.insert(&library.soname, &library.path, library.class, library.machine);
     }
-    let new = cache.to_bytes().map_err(damaged)?;
-    let nothing = old.is_none() && cache.entries().is_empty();
-    if nothing || old.is_some_and(|old| old == new) {
-        return Ok(());
-    }
-    target.put_file(&place, &new)
+    store(target, &found)
+}
+
+/// Writes the cache, if it is another one by now.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn store(target: &mut Target<'_>, found: &Found) -> Result<()> {
+    let new = found.cache.to_bytes().map_err(damaged)?;
+    let same = match &found.bytes {
+        Some(old) => *old == new,
+        None => found.cache.entries().is_empty(),
+    };
+    if same { Ok(()) } else { target.put_file(&found.place, &new) }
 }
 
 /// Directories that were named here before, by another hook or an earlier start.
@@ -86,20 +101,6 @@ pub(crate) fn configured(view: &Rootfs) -> Vec<PathBuf> {
     let lines = view.read(Path::new(OUR_CONFIG), MAX_CONFIG).unwrap_or_default();
     let paths = lines.split(|byte| *byte == b'\n').map(|line| Path::new(OsStr::from_bytes(line)));
     paths.filter(|path| path.is_absolute()).take(MAX_DIRECTORIES).map(Path::to_owned).collect()
-}
-
-/// Takes the libraries of `directory` out of the cache.
-///
-/// # Errors
-/// Those of [`apply`].
-pub(crate) fn forget(target: &mut Target<'_>, directory: &Path) -> Result<()> {
-    let (Some(place), Some(old)) = (target.place(Path::new(CACHE))?.here(), read(target)?) else {
-        return Ok(());
-    };
-    let mut cache = Cache::parse(&old).map_err(damaged)?;
-    cache.retain(|entry| entry.path().parent() != Some(directory));
-    let new = cache.to_bytes().map_err(damaged)?;
-    if old == new { Ok(()) } else { target.put_file(&place, &new) }
 }
 
 /// The image's cache. What is absent, empty, or no regular file holds no entries.

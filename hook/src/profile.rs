@@ -12,7 +12,7 @@ use crate::Rootfs;
 use crate::rootfs::refusal;
 use crate::target::Target;
 
-const FILE: &str = "/etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf";
+pub(crate) const FILE: &str = "/etc/nvidia/nvidia-application-profiles-rc.d/10-container.conf";
 /// Nobody but the driver has a use for it.
 const MODE: u32 = 0o444;
 

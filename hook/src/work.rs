@@ -5,14 +5,14 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nvidia_oci::{Code, Error, Fixups, GeneratedFile, Link, Result};
+use nvidia_oci::{Code, Error, Fixups, GeneratedFile, Libc, Link, Result};
 
 use crate::compat::HostDriver;
 use crate::covers::Covers;
 use crate::directory::Owner;
 use crate::rootfs::refusal;
 use crate::target::Target;
-use crate::{Rootfs, compat, files, folders, image, links, modes, params, profile};
+use crate::{Rootfs, compat, files, folders, image, ldcache, links, modes, params, profile};
 
 /// What is to be done; in this order it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,8 +34,14 @@ pub struct Work {
 impl Work {
     /// What fix-ups are when they are all left to a hook.
     pub(crate) fn of(fixups: &Fixups) -> Self {
-        let mut work =
-            Self { links: fixups.links.clone(), files: fixups.files.clone(), ..Self::default() };
+        let mut work = Self {
+            links: fixups.links.clone(),
+            files: fixups.files.clone(),
+            compat: fixups.cuda_compat.clone().map(HostDriver::from),
+            profile: fixups.application_profile,
+            mask_params: fixups.mask_params,
+            ..Self::default()
+        };
         work.add_folders(&fixups.library_dirs);
         work
     }
@@ -61,14 +67,22 @@ impl Work {
         let image = image::facts(&rootfs)?;
         // Ids are those of the namespace that we are in.
         let mut target = Target::in_place(&rootfs, Owner::default(), Covers::default())?;
+        let mut cache = match image.libc {
+            _ if self.compat.is_none() && self.folders.is_none() => None,
+            Some(Libc::Musl) => None,
+            // An image without loader may have one of a machine that we do not know.
+            Some(Libc::Glibc) | None => ldcache::find(&mut target, &Fixups::default())?,
+        };
         links::apply(&mut target, &self.links)?;
         files::apply(&mut target, &self.files)?;
         modes::apply(&rootfs, &self.modes)?;
         if let Some(host) = &self.compat {
-            compat::apply(&mut target, host)?;
+            compat::apply(&mut target, host, cache.as_mut())?;
         }
-        if let Some(folders) = &self.folders {
-            folders::apply(&mut target, &image, folders)?;
+        match (&self.folders, cache) {
+            (Some(folders), cache) => folders::apply(&mut target, &image, folders, cache)?,
+            (None, Some(cache)) => ldcache::store(&mut target, &cache)?,
+            (None, None) => {}
         }
         if self.profile {
             profile::apply(&mut target)?;

@@ -141,6 +141,10 @@ proptest! {
         links in prop::collection::vec(("[a-z,./=-]{1,9}", "/[a-z,./= -]{1,9}"), 0..4),
         files in prop::collection::vec(("/[a-z,.=-]{1,9}", "[a-z:\n{}\"= -]{0,9}"), 0..3),
         folders in prop::collection::vec("/[a-z,./= -]{1,9}", 0..4),
+        version in prop::option::of("[0-9.]{1,9}"),
+        cuda in prop::option::of("[0-9.]{1,9}"),
+        profile: bool,
+        mask_params: bool,
     ) {
         let mut work = Work {
             links: links.iter().map(|(target, path)| link(target, path)).collect(),
@@ -148,8 +152,13 @@ proptest! {
                 .into_iter()
                 .map(|(path, content)| GeneratedFile { path: path.into(), content })
                 .collect(),
+            profile,
+            mask_params,
             ..Work::default()
         };
+        if version.is_some() || cuda.is_some() {
+            work.compat = Some(HostDriver { version, cuda, compat_dir: "/opt/compat".into() });
+        }
         work.add_folders(&folders.iter().map(PathBuf::from).collect::<Vec<_>>());
         let words = work.to_words();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -2,6 +2,7 @@
 //! means harm can reach. Needs root, as the product does.
 
 mod attacks;
+mod compat;
 mod container;
 mod fixture;
 mod glibc;
