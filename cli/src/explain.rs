@@ -89,9 +89,11 @@ pub struct FixupView {
     pub library_dirs: Vec<PathBuf>,
     /// Files that are written, as the driver came without.
     pub files: Vec<GeneratedFile>,
-    /// Not decided yet by this version; the keys are there so that readers find them.
+    /// Where the image has CUDA's compatibility libraries that go before the driver's.
     pub cuda_compat: Option<PathBuf>,
+    /// Whether the driver's libraries are told to make no device nodes.
     pub mask_params: bool,
+    /// Whether EGL and Vulkan are told to use only the GPUs that are there; null if not.
     pub app_profile: Option<Value>,
 }
 
@@ -265,6 +267,9 @@ impl Explanation {
         answer.fixups.links = plan.fixups.links;
         answer.fixups.library_dirs = plan.fixups.library_dirs;
         answer.fixups.files = plan.fixups.files;
+        answer.fixups.cuda_compat = plan.fixups.cuda_compat.map(|compat| compat.directory);
+        answer.fixups.mask_params = plan.fixups.mask_params;
+        answer.fixups.app_profile = plan.fixups.application_profile.then(|| true.into());
         Ok(answer)
     }
 

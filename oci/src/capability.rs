@@ -153,11 +153,10 @@ impl Granted {
         }
     }
 
-    /// What manages GPUs draws nothing.
+    /// What manages GPUs takes all of the driver, and draws nothing.
     pub(crate) fn of_management() -> Self {
-        let drawing = Capabilities::GRAPHICS.or(Capabilities::DISPLAY);
         Self {
-            capabilities: Capabilities::ALL.without(drawing),
+            capabilities: Capabilities::ALL.without(Capabilities::GRAPHICS),
             ..Self::named(Capabilities::DEFAULT)
         }
     }

@@ -143,7 +143,7 @@ impl Described<'_> {
             Error::new(Code::CdiDeviceUnusable, what)
         };
         let said = kind(&node.kind);
-        let is_whole = said.is_some_and(|said| node.major != 0 || said == DeviceKind::Fifo);
+        let is_whole = is_whole(node);
         let found = match self.host.symlink_metadata(host_path) {
             Ok(found) => Some(found),
             Err(_) if is_whole => None,
@@ -269,6 +269,7 @@ impl Described<'_> {
         folders: &mut Vec<PathBuf>,
     ) {
         let fixups = &mut self.plan.fixups;
+        let mut reason = format!("done without it; {}", origin.shown);
         match purpose {
             Purpose::Links(links) => {
                 for link in links {
@@ -308,6 +309,11 @@ impl Described<'_> {
 /// Where a node is on the host.
 pub(super) fn host_path(node: &cdi::DeviceNode) -> &Path {
     Path::new(if node.host_path.is_empty() { &node.path } else { &node.host_path })
+}
+
+/// Whether its spec says of a node what it is, so that the host need not have it.
+pub(super) fn is_whole(node: &cdi::DeviceNode) -> bool {
+    kind(&node.kind).is_some_and(|kind| node.major != 0 || kind == DeviceKind::Fifo)
 }
 
 fn kind(letter: &str) -> Option<DeviceKind> {

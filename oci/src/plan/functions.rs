@@ -50,13 +50,13 @@ impl Function {
             "mofed" if all => Self::Mofed,
             "gdrcopy" if all => Self::Gdrcopy,
             "nvswitch" if all => Self::NvSwitch,
-            "imex-channel" if all => Self::ImexChannel(None),
-            "imex-channel" if channel().is_some() => Self::ImexChannel(channel()),
+            "imex-channel" | "imex" if all => Self::ImexChannel(None),
+            "imex-channel" | "imex" if channel().is_some() => Self::ImexChannel(channel()),
             "gds" | "mofed" | "gdrcopy" | "nvswitch" => {
                 let what = format!("{name} is asked for, and of that kind there is only all");
                 return Err(Error::new(Code::UnknownDevice, what));
             }
-            "imex-channel" => {
+            "imex-channel" | "imex" => {
                 let what =
                     format!("{name} is asked for; channels are all, or 0 to {}", CHANNELS - 1);
                 return Err(Error::new(Code::UnknownDevice, what));

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::described::{host_path, is_whole};
 use crate::Host;
 use crate::cdi::foreign::{Purpose, purpose};
 use crate::cdi::{ContainerEdits, Found};
@@ -46,6 +47,6 @@ fn version(edits: &ContainerEdits) -> Option<String> {
 /// Paths of the host without which the container cannot start.
 fn needed(edits: &ContainerEdits) -> impl Iterator<Item = &Path> {
     let mounts = edits.mounts.iter().map(|mount| Path::new(&mount.host_path));
-    let nodes = edits.device_nodes.iter().map(super::described::host_path);
+    let nodes = edits.device_nodes.iter().filter(|node| !is_whole(node)).map(host_path);
     mounts.chain(nodes).filter(|path| path.is_absolute())
 }

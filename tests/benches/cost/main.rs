@@ -11,6 +11,7 @@ use tests::{Begun, Containerd, Events, GLIBC, Node, Release, Run, drivers};
 
 use crate::table::{compare, line, timed, title};
 
+mod cdi;
 mod front;
 mod table;
 
@@ -56,6 +57,7 @@ fn main() {
         memory(&containerd);
         containerd.assert_clean();
     }
+    cdi::measure();
     front::measure(&node);
     title("work in Create, 8 GPUs, driver 550");
     for mounts in [0, MOUNTS] {
