@@ -10,13 +10,15 @@ use super::read::is_json;
 /// How much of either end is looked at.
 pub(super) const LENGTH: usize = 4096;
 
-/// The kind of the spec that begins with `head` and ends with `tail`. They may overlap.
-pub(super) fn kind(head: &[u8], tail: &[u8]) -> Option<String> {
+/// The kind of the spec that begins with `head` and, where that does not tell, ends with `tail`.
+/// They may overlap.
+pub(super) fn kind(head: &[u8], tail: impl FnOnce() -> Option<Vec<u8>>) -> Option<String> {
     let kind = if is_json(head) {
-        in_object(head).or_else(|| at_end_of_object(tail))?
+        in_object(head).or_else(|| at_end_of_object(&tail()?))?
     } else {
         let head = std::str::from_utf8(head).ok().or_else(|| valid_part(head))?;
         in_lines(head).or_else(|| {
+            let tail = tail()?;
             let cut = tail.iter().position(|byte| *byte == b'\n')?;
             in_lines(std::str::from_utf8(tail.get(cut..)?).ok()?)
         })?
@@ -102,7 +104,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::parse;
-    use super::*;
+
+    fn kind(head: &[u8], tail: &[u8]) -> Option<String> {
+        super::kind(head, || Some(tail.to_vec()))
+    }
 
     fn whole(text: &str) -> Option<String> {
         kind(text.as_bytes(), text.as_bytes())

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use self::files::Wanted;
 use super::{Device, Problem, QualifiedName, Spec};
 use crate::Host;
 
@@ -60,12 +61,17 @@ struct Place {
 impl Registry {
     /// Reads all spec files in `directories` of `host`.
     pub fn read(host: &Host, directories: &[PathBuf]) -> Self {
-        Self::of_files(files::read(host, directories, |_| true))
+        Self::of_files(files::read(host, directories, &Wanted::All))
     }
 
     /// Reads those whose devices are of one of `kinds`.
     pub fn of_kinds(host: &Host, directories: &[PathBuf], kinds: &[&str]) -> Self {
-        Self::of_files(files::read(host, directories, |kind| kinds.contains(&kind)))
+        Self::of_files(files::read(host, directories, &Wanted::Kinds(kinds)))
+    }
+
+    /// Reads those that may describe one of `devices`.
+    pub fn of_devices(host: &Host, directories: &[PathBuf], devices: &[QualifiedName]) -> Self {
+        Self::of_files(files::read(host, directories, &Wanted::Devices(devices)))
     }
 
     fn of_files(files: files::Files) -> Self {

@@ -4,7 +4,7 @@
 //! kinds what is there where no spec does, or where the one that does is stale.
 
 use super::functions::Function;
-use super::stale;
+use super::{gpus, stale};
 use crate::cdi::{Found, QualifiedName, Registry};
 use crate::request::{Selection, Selector};
 use crate::{
@@ -53,50 +53,55 @@ pub(super) fn specs(
     request: &Request,
     inventory: &Inventory,
 ) -> Registry {
-    let mut kinds: Vec<&str> = Vec::new();
-    let named = names(&request.gpus);
-    let parsed: Vec<QualifiedName> =
-        named.iter().filter_map(|name| QualifiedName::parse(name).ok()).collect();
-    kinds.extend(parsed.iter().map(|name| name.kind.as_str()));
-    let bare_unknown = bare(&request.gpus).any(|selector| !super::gpus::knows(inventory, selector));
-    let bare = named.len() > parsed.len();
-    if looks_up(config, handler) && bare {
-        kinds.push(&config.cdi_default_kind);
-        kinds.extend(GPU_KINDS);
-        kinds.push(MANAGEMENT);
-    } else if bare_unknown {
-        kinds.extend(GPU_KINDS);
+    let mut wanted = Vec::new();
+    let bare_kinds = if looks_up(config, handler) {
+        vec![config.cdi_default_kind.as_str(), GPU_KINDS[0], GPU_KINDS[1], MANAGEMENT]
+    } else {
+        GPU_KINDS.to_vec()
+    };
+    for (name, is_live) in names(&request.gpus, handler, config, inventory) {
+        match QualifiedName::parse(&name) {
+            Ok(name) => wanted.push(name),
+            Err(_) if is_live => {}
+            Err(_) => wanted.extend(
+                bare_kinds
+                    .iter()
+                    .map(|kind| QualifiedName { kind: (*kind).to_owned(), device: name.clone() }),
+            ),
+        }
     }
-    kinds.retain(|kind| *kind != JUST_IN_TIME);
-    if kinds.is_empty() {
+    wanted.retain(|name| name.kind != JUST_IN_TIME);
+    if wanted.is_empty() {
         return Registry::default();
     }
-    Registry::of_kinds(host, &config.cdi_spec_dirs, &kinds)
+    Registry::of_devices(host, &config.cdi_spec_dirs, &wanted)
 }
 
 /// Whether a request can be answered without a look at NVIDIA's driver.
 pub(super) fn is_foreign(request: &Request) -> bool {
-    let foreign = |name: &String| {
-        QualifiedName::parse(name).is_ok_and(|name| !policy::is_nvidia(name.vendor()))
+    let foreign = |selector: &Selector| {
+        QualifiedName::parse(&selector.text()).is_ok_and(|name| !policy::is_nvidia(name.vendor()))
     };
-    names(&request.gpus).iter().all(foreign)
+    matches!(&request.gpus, Selection::Listed(selectors) if selectors.iter().all(foreign))
 }
 
-/// As CDI has them: `all` and `none` are names too.
-fn names(selection: &Selection) -> Vec<String> {
+/// What is asked for, as CDI has it: `all` and `none` are names too. With each, whether it means
+/// what is there, so that no spec is looked at.
+fn names(
+    selection: &Selection,
+    handler: Handler,
+    config: &Config,
+    inventory: &Inventory,
+) -> Vec<(String, bool)> {
+    let is_live = |knows: bool| knows && !looks_up(config, handler);
     match selection {
-        Selection::All => vec!["all".to_owned()],
-        Selection::DriverOnly => vec!["none".to_owned()],
-        Selection::Listed(selectors) => selectors.iter().map(|it| it.text().into_owned()).collect(),
+        Selection::All => vec![("all".to_owned(), is_live(true))],
+        Selection::DriverOnly => vec![("none".to_owned(), is_live(true))],
+        Selection::Listed(selectors) => selectors
+            .iter()
+            .map(|it| (it.text().into_owned(), is_live(gpus::knows(inventory, it))))
+            .collect(),
     }
-}
-
-fn bare(selection: &Selection) -> impl Iterator<Item = &Selector> {
-    let selectors = match selection {
-        Selection::Listed(selectors) => selectors.as_slice(),
-        Selection::All | Selection::DriverOnly => &[],
-    };
-    selectors.iter().filter(|selector| !matches!(selector, Selector::Qualified(_)))
 }
 
 /// Finds the ways of all names.
@@ -192,7 +197,7 @@ impl<'a> Finder<'a> {
             let kind = self.config.cdi_default_kind.clone();
             return self.bare_name(&kind, &selector.text());
         }
-        let known = super::gpus::knows(self.inventory, selector);
+        let known = gpus::knows(self.inventory, selector);
         match if known { None } else { self.described(&GPU_KINDS, &selector.text()) } {
             Some(found) => self.take(found),
             None => {
@@ -298,7 +303,10 @@ impl<'a> Finder<'a> {
     }
 
     fn unknown(&self, name: &QualifiedName) -> Error {
-        let instead = self.registry.instead_of(name);
+        // Files that do not have the name were not parsed.
+        let registry =
+            Registry::of_kinds(self.host, &self.config.cdi_spec_dirs, &[name.kind.as_str()]);
+        let instead = registry.instead_of(name);
         let what = format!(
             "{} asks for {name}, which no CDI spec describes; {instead}",
             self.request.source

@@ -11,7 +11,7 @@ use crate::scene::Scene;
 
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu/nvidia/current";
 
-fn with_hooks(hooks: Value) -> Scene {
+fn with_hooks(hooks: &Value) -> Scene {
     let library = format!("{LIBRARIES}/libcuda.so.535.261.03");
     let edits = json!({
         "hooks": hooks,
@@ -28,7 +28,7 @@ fn hook(path: &str, words: &[&str]) -> Value {
 
 #[test]
 fn what_nvidias_hooks_do_is_done_without_them() {
-    let plan = with_hooks(json!([
+    let plan = with_hooks(&json!([
         hook(
             "/usr/bin/nvidia-cdi-hook",
             &["nvidia-cdi-hook", "create-symlinks", "--link", "a::/b/c"]
@@ -65,7 +65,7 @@ fn what_nvidias_hooks_do_is_done_without_them() {
 #[test]
 fn a_hook_of_a_later_version_is_kept_where_its_program_is() {
     let hooks = json!([hook("/usr/bin/nvidia-cdi-hook", &["nvidia-cdi-hook", "future", "--x"])]);
-    let scene = with_hooks(hooks);
+    let scene = with_hooks(&hooks);
     let program = scene.tree.host().join(Path::new("/usr/bin/nvidia-cdi-hook"));
     if program.exists() {
         fs::remove_file(&program).unwrap();
@@ -88,7 +88,7 @@ fn another_hook_must_be_a_program() {
         // A program of the container.
         {"hookName": "startContainer", "path": "/in/container"},
     ]);
-    let scene = with_hooks(hooks);
+    let scene = with_hooks(&hooks);
     let error = scene.refusal();
     assert_eq!(error.code(), Code::HookMissing);
     assert!(error.to_string().contains("/etc/cdi/a.json: hook /opt/vendor/hook"), "{error}");

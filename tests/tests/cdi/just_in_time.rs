@@ -13,8 +13,8 @@ const CONTROL: &[&str] =
 fn one_gpu_has_one_meaning_by_every_name() {
     let nodes = |names: &str, handler| {
         let scene = Scene::on("deb535-2gpu").set("driver-capabilities", "all").handler(handler);
-        let env = scene_nodes(scene.asking(names));
-        (env, scene_nodes(Scene::on("deb535-2gpu").handler(Handler::NvidiaCdi).annotated(names)))
+        let by_env = scene.asking(names).nodes();
+        (by_env, Scene::on("deb535-2gpu").annotated(names).nodes())
     };
     let expected = nodes("0", Handler::NvidiaCdi).0;
     for handler in [Handler::Nvidia, Handler::NvidiaCdi] {
@@ -26,10 +26,6 @@ fn one_gpu_has_one_meaning_by_every_name() {
     }
     assert!(set(CONTROL).is_subset(&expected));
     assert_eq!(expected.len(), GPU_0.len() + CONTROL.len(), "{expected:?}");
-}
-
-fn scene_nodes(scene: Scene) -> std::collections::BTreeSet<String> {
-    scene.nodes()
 }
 
 #[test]

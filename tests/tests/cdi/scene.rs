@@ -81,7 +81,7 @@ impl Scene {
     }
 
     pub(crate) fn refusal(&self) -> Error {
-        self.outcome().err().expect("a refusal")
+        self.outcome().expect_err("a refusal")
     }
 
     /// The spec as it is in the end.

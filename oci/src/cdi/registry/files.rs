@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::{FileProblem, SpecFile};
 use crate::cdi::read::{LIMIT, read_bytes};
-use crate::cdi::{Problem, parse, peek};
+use crate::cdi::{Problem, QualifiedName, parse, peek};
+use crate::host::Found;
 use crate::{Host, trust};
 
 /// What lies in the directories.
@@ -19,11 +20,54 @@ pub(super) struct Files {
     pub(super) others: BTreeMap<String, Vec<PathBuf>>,
 }
 
-/// Reads the files in `directories` whose kind is wanted.
-pub(super) fn read(host: &Host, directories: &[PathBuf], wanted: impl Fn(&str) -> bool) -> Files {
+/// Which files are parsed.
+pub(super) enum Wanted<'a> {
+    All,
+    /// Those of devices of these kinds.
+    Kinds(&'a [&'a str]),
+    /// Those that may describe one of these devices.
+    Devices(&'a [QualifiedName]),
+}
+
+impl Wanted<'_> {
+    fn kind(&self, kind: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Kinds(kinds) => kinds.contains(&kind),
+            Self::Devices(names) => names.iter().any(|name| name.kind == kind),
+        }
+    }
+
+    /// Whether a file with this text may describe what is wanted.
+    fn text(&self, text: &[u8]) -> bool {
+        match self {
+            Self::All | Self::Kinds(_) => true,
+            Self::Devices(names) => match std::str::from_utf8(text) {
+                // With a backslash a name can be written in other letters.
+                Ok(text) if !text.contains('\\') => {
+                    names.iter().any(|name| has_word(text, &name.device))
+                }
+                _ => true,
+            },
+        }
+    }
+}
+
+/// Whether `text` has `word`, and neither before nor behind it what could be part of a name.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    text.match_indices(word).any(|(at, _)| {
+        let before = text.as_bytes().get(..at).and_then(<[u8]>::last);
+        let behind = text.as_bytes().get(at + word.len());
+        ![before, behind].into_iter().flatten().any(|byte| is_part(*byte))
+    })
+}
+
+/// Reads the files in `directories` that are wanted.
+pub(super) fn read(host: &Host, directories: &[PathBuf], wanted: &Wanted<'_>) -> Files {
     let mut files = Files::default();
     for (rank, directory) in distinct(host, directories).into_iter().enumerate() {
-        files.take_directory(host, directory, rank, &wanted);
+        files.take_directory(host, directory, rank, wanted);
     }
     files
 }
@@ -41,13 +85,7 @@ fn distinct<'a>(host: &Host, directories: &'a [PathBuf]) -> Vec<&'a Path> {
 }
 
 impl Files {
-    fn take_directory(
-        &mut self,
-        host: &Host,
-        directory: &Path,
-        rank: usize,
-        wanted: &impl Fn(&str) -> bool,
-    ) {
+    fn take_directory(&mut self, host: &Host, directory: &Path, rank: usize, wanted: &Wanted<'_>) {
         if let Err(error) = trust::check(host, directory, "CDI spec directory") {
             self.note(directory, Problem::Untrusted(error.what().to_owned()));
             return;
@@ -75,22 +113,26 @@ impl Files {
         host: &Host,
         path: &Path,
         rank: usize,
-        wanted: &impl Fn(&str) -> bool,
+        wanted: &Wanted<'_>,
     ) -> Result<(), Problem> {
         let unreadable = |error: io::Error| Problem::Unreadable(error.to_string());
-        if host.metadata(path).map_err(unreadable)?.is_dir() {
+        let found = host.find(path).map_err(unreadable)?;
+        if found.metadata.is_dir() {
             return Ok(());
         }
-        if let Some(kind) = look(host, path).map_err(unreadable)?
-            && !wanted(&kind)
-        {
+        let looked = look(host, &found).map_err(unreadable)?;
+        if let Some(kind) = looked.filter(|kind| !wanted.kind(kind)) {
             self.others.entry(kind).or_default().push(path.to_owned());
             return Ok(());
         }
         trust::check_file(host, path, "CDI spec")
             .map_err(|error| Problem::Untrusted(error.what().to_owned()))?;
-        let spec = parse(&read_bytes(host, path).map_err(unreadable)?)?;
-        if wanted(&spec.kind) {
+        let text = read_bytes(host, path).map_err(unreadable)?;
+        if !wanted.text(&text) {
+            return Ok(());
+        }
+        let spec = parse(&text)?;
+        if wanted.kind(&spec.kind) {
             self.specs.push(SpecFile { path: path.to_owned(), rank, spec });
         } else {
             self.others.entry(spec.kind).or_default().push(path.to_owned());
@@ -104,16 +146,15 @@ impl Files {
 }
 
 /// The kind of the spec in a file, if its ends tell.
-fn look(host: &Host, path: &Path) -> io::Result<Option<String>> {
-    let metadata = host.metadata(path)?;
-    if !metadata.is_file() || metadata.len() > LIMIT {
+fn look(host: &Host, found: &Found) -> io::Result<Option<String>> {
+    let size = found.metadata.len();
+    if !found.metadata.is_file() || size > LIMIT {
         return Ok(None);
     }
-    let file = host.open(path)?;
-    let length = usize::try_from(metadata.len()).unwrap_or(usize::MAX).min(peek::LENGTH);
+    let file = File::open(host.join(&found.path))?;
+    let length = usize::try_from(size).unwrap_or(usize::MAX).min(peek::LENGTH);
     let head = read_at(&file, length, 0)?;
-    let tail = read_at(&file, length, metadata.len().saturating_sub(length as u64))?;
-    Ok(peek::kind(&head, &tail))
+    Ok(peek::kind(&head, || read_at(&file, length, size.saturating_sub(length as u64)).ok()))
 }
 
 fn read_at(file: &File, length: usize, offset: u64) -> io::Result<Vec<u8>> {
@@ -121,4 +162,26 @@ fn read_at(file: &File, length: usize, offset: u64) -> io::Result<Vec<u8>> {
     let read = file.read_at(&mut bytes, offset)?;
     bytes.truncate(read);
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_word() {
+        for (text, has) in [
+            (r#"{"name":"0"}"#, true),
+            ("name: 0\n", true),
+            ("- {name: 0}", true),
+            ("minor: 0", true),
+            ("name: 10", false),
+            ("name: 0:1", false),
+            ("name: a-0", false),
+            ("x: 0.5, y: 0", true),
+            ("", false),
+        ] {
+            assert_eq!(has_word(text, "0"), has, "{text}");
+        }
+    }
 }

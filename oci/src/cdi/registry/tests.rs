@@ -138,6 +138,27 @@ fn only_the_kinds_asked_for_are_parsed() {
 }
 
 #[test]
+fn only_files_that_may_describe_a_device_are_parsed() {
+    let scene = Scene::new();
+    scene
+        .spec("etc/cdi/1.json", "a.b/c", &["x", "y"])
+        .spec("etc/cdi/2.json", "a.b/c", &["z"])
+        .spec("etc/cdi/3.json", "d.e/f", &["x"])
+        .write("etc/cdi/4.yaml", "kind: a.b/c\ncdiVersion: 0.6.0\ndevices:\n- name: \"\\x78\"\n  containerEdits: {env: [A=1]}\n")
+        .write("etc/cdi/5.yaml", "kind: a.b/c\nbroken");
+    let read = |name: &str| {
+        let names = [QualifiedName::parse(name).unwrap()];
+        Registry::of_devices(&scene.host(), &scene.directories, &names)
+    };
+    // In conflict with the one that is written in another way.
+    assert_eq!(from(&read("a.b/c=x"), "a.b/c=x"), None);
+    assert_eq!(read("a.b/c=x").files().len(), 2);
+    assert_eq!(from(&read("a.b/c=z"), "a.b/c=z"), Some("etc/cdi/2.json"));
+    assert_eq!(read("a.b/c=z").problems(), []);
+    assert_eq!(from(&read("d.e/f=x"), "d.e/f=x"), Some("etc/cdi/3.json"));
+}
+
+#[test]
 fn what_others_can_write_is_not_believed() {
     let scene = Scene::new();
     let mode = |path: &str, mode| {
