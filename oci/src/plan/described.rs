@@ -269,7 +269,6 @@ impl Described<'_> {
         folders: &mut Vec<PathBuf>,
     ) {
         let fixups = &mut self.plan.fixups;
-        let is_done = matches!(purpose, Purpose::Folders(_));
         match purpose {
             Purpose::Links(links) => {
                 for link in links {
@@ -293,12 +292,8 @@ impl Described<'_> {
             Purpose::ApplicationProfile => fixups.application_profile = true,
             Purpose::Nothing => return,
         }
-        let report = &mut self.plan.report;
-        let (list, how) = match is_done {
-            true => (&mut report.given, "done without it"),
-            false => (&mut report.withheld, "only done where a hook runs for other reasons"),
-        };
-        list.push(Item::new(ItemKind::Hook, shown, format!("{how}; {}", origin.shown)));
+        let reason = format!("what it does is done; {}", origin.shown);
+        self.plan.report.given.push(Item::new(ItemKind::Hook, shown, reason));
     }
 
     fn is_installed(&self, hook: &Hook) -> bool {
