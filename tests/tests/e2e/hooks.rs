@@ -11,7 +11,8 @@ use nix::sys::stat::{Mode, major, minor};
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 use tests::{
-    BUSYBOX, Containerd, Cuda, GLIBC, Node, Output, Release, Sight, on_each_containerd, product,
+    BUSYBOX, Containerd, Cuda, GLIBC, Node, Output, Release, Setup, Sight, on_each_containerd,
+    product,
 };
 
 use crate::attacks::{UPWARDS, refused_or_run, replace, unharmed};
@@ -21,6 +22,7 @@ on_each_containerd!(
     writes_into_volumes,
     serves_specs_for_nvidias_program,
     leads_nowhere_from_a_hostile_image,
+    works_in_a_user_namespace,
 );
 
 /// Where the node has the driver's libraries.
@@ -272,5 +274,28 @@ fn leads_nowhere_from_a_hostile_image(release: Release) {
         // Where file systems of the kernel will be mounted.
         attempt("kernel", &|root| replace(root, "etc/nvidia", "/proc/sys"));
     });
+    containerd.assert_clean();
+}
+
+/// There a hook is nobody on the host: where nobody can execute it, there is none.
+fn works_in_a_user_namespace(release: Release) {
+    let node = Node::new(2);
+    let setup = Setup { host: Some(&node), ..Setup::default() };
+    let containerd = Containerd::start_as(release, setup);
+    containerd.import(&GLIBC);
+    let run = containerd
+        .container(&GLIBC, "c")
+        .flag("--uidmap=0:100000:65536")
+        .flag("--gidmap=0:100000:65536")
+        .gpus("0")
+        .env("NVIDIA_DRIVER_CAPABILITIES", "all");
+    let script = "probe --cuda && ls /dev/dri/by-path >&2 || true";
+    let output = run.run(&["sh", "-c", script]);
+    assert!(output.success(), "{output}");
+    let program = product().join("nvidia-cdi-hook");
+    let may_all = |path: &Path| fs::metadata(path).is_ok_and(|found| found.mode() & 0o001 != 0);
+    let hooked = output.stderr.contains(&format!("pci-{}-card", node.gpu(0).bus_id));
+    assert_eq!(hooked, program.ancestors().all(may_all), "{output}");
+    assert_eq!(Sight::parse(&output.stdout).cuda, ONE_GPU);
     containerd.assert_clean();
 }
