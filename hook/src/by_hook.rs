@@ -5,15 +5,12 @@ use std::path::{Path, PathBuf};
 
 use nvidia_oci::cdi::Hook;
 
-use crate::covers::some;
+use crate::covers::{BY_BUS_ID, some};
 use crate::profile;
 use crate::work::Work;
 
 /// The name of the program.
 pub const PROGRAM: &str = "nvidia-cdi-hook";
-
-/// udev's names of GPUs, which hardly any program misses: not worth a line in every log.
-const BY_BUS_ID: &str = "/dev/dri/by-path";
 
 /// Longer than everything takes on a slow disk, in seconds.
 const TIMEOUT: i64 = 30;

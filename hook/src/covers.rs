@@ -9,6 +9,9 @@ use nvidia_oci::SpecMount;
 
 use crate::Rootfs;
 
+/// udev's names of GPUs, which hardly any program misses: not worth a line in every log.
+pub(crate) const BY_BUS_ID: &str = "/dev/dri/by-path";
+
 /// File systems of the kernel's own, in which there is nothing to write.
 const OF_THE_KERNEL: [&str; 9] =
     ["proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "debugfs", "tracefs", "securityfs"];
@@ -87,7 +90,9 @@ impl Covers {
                 Sight::InMount
             }
             Some(cover) => {
-                cover.hidden.push(path.to_owned());
+                if !path.starts_with(BY_BUS_ID) {
+                    cover.hidden.push(path.to_owned());
+                }
                 Sight::Hidden
             }
         }

@@ -118,12 +118,16 @@ impl Rootfs {
         Ok(nix::fcntl::open(reopened.as_str(), flags, Mode::empty())?.into())
     }
 
-    /// The whole of the regular file `path`, links followed.
+    /// The whole of the regular file `path`, links followed, but into no mount: what is read may be
+    /// written into the image.
     ///
     /// # Errors
     /// `InvalidInput` if it is something else, `FileTooLarge` if it has more than `limit` bytes.
     pub fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-        let file = self.open_file(path)?;
+        let file = match self.mounts {
+            Mounts::Refuse => self.open_file(path)?,
+            Mounts::Cross => self.open_file(&self.place(path)?)?,
+        };
         let size = file.metadata()?.len().min(limit).saturating_add(1);
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
         file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -174,8 +178,8 @@ impl Rootfs {
         Ok(done)
     }
 
-    /// The same, of a path that is to be changed. A mount may be what its name leads to, but no link
-    /// leads into one: it may be a directory of the host, or a face of the kernel.
+    /// The same, of a path that is to be read or changed as the image's own. Its names may lead into
+    /// a mount, but no link does: that may be a directory of the host, or a face of the kernel.
     ///
     /// # Errors
     /// `EXDEV` for such a link, and those of [`canonical`](Self::canonical).

@@ -143,15 +143,25 @@ fn what_no_hook_may_write_is_left_out_and_said() {
         (r#"{"destination": "/opt", "source": "/etc", "options": ["rbind"]}"#, "/opt"),
         (r#"{"destination": "/opt", "type": "sysfs", "source": "sysfs"}"#, "/opt"),
         (
+            r#"{"destination": "/opt", "type": "tmpfs", "options": ["ro"]},
+               {"destination": "/dev", "source": "/dev", "options": ["rbind"]}"#,
+            "/opt",
+        ),
+        (
             r#"{"destination": "/opt/gpu/lib/libcuda.so.1", "source": "/x", "options": ["bind"]}"#,
             "/opt/gpu/lib/libcuda.so.1",
         ),
     ] {
         let spec = fixture.spec(&format!("[{mount}]"));
-        let prepared = fixture.apply_with(&[fixture.overlay()], &fixups(), &spec).unwrap();
+        let mut fixups = fixups();
+        if mount.contains("/dev") {
+            fixups.links.push(link("/dev/dri/by-path/pci-0000:07:00.0-card", "../card0"));
+        }
+        let prepared = fixture.apply_with(&[fixture.overlay()], &fixups, &spec).unwrap();
         let warning =
             format!("left out, as the mount at {place} would hide it: /opt/gpu/lib/libcuda.so.1");
         assert_eq!(prepared.warnings.first(), Some(&warning), "{mount}");
+        assert!(!prepared.warnings.iter().any(|line| line.contains("by-path")), "{mount}");
         assert_eq!(prepared.by_hook, None, "{mount}");
         assert!(fixture.layer().join("etc/ld.so.cache").is_file());
     }

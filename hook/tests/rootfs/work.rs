@@ -95,6 +95,22 @@ fn no_link_of_the_image_leads_into_a_mount() {
 }
 
 #[test]
+fn nothing_is_copied_out_of_a_mount() {
+    inside(|root, volume| {
+        fs::write(volume.join("secret"), "/secret\n").unwrap();
+        let config = root.join("etc/ld.so.conf.d/00-nvidia-shim.conf");
+        fs::create_dir_all(config.parent().unwrap()).unwrap();
+        symlink("/volume/secret", &config).unwrap();
+        work("update-ldcache --folder /opt/driver").carry_out(root).unwrap();
+        assert!(fs::symlink_metadata(&config).unwrap().is_file());
+        assert_eq!(fs::read_to_string(config).unwrap(), "/opt/driver\n");
+        symlink("/volume/secret", root.join("etc/ld.so.cache")).unwrap();
+        let error = work("update-ldcache --folder /opt").carry_out(root).unwrap_err();
+        assert_eq!(error.code(), Code::CacheUnreadable);
+    });
+}
+
+#[test]
 fn the_hosts_own_root_is_refused() {
     for root in ["/", "/proc/self/root"] {
         let error = Work::default().carry_out(Path::new(root)).unwrap_err();
