@@ -10,11 +10,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use log::LevelFilter;
-use nvidia_oci::{GeneratedFile, Link};
+use nvidia_oci::{CudaCompat, GeneratedFile, Link};
 
 use self::flags::{Given, Words};
 use self::table::{APPLY, COMMANDS, Verb};
-use crate::compat::{COMPAT_DIR, HostDriver};
+use crate::compat::COMPAT_DIR;
 use crate::work::Work;
 
 /// What the program is called for.
@@ -147,11 +147,11 @@ fn work(verb: &Verb, given: &Given) -> Result<Work, String> {
             work.modes.push((path.into(), permissions));
         }
     }
-    let (version, cuda) = (some("host-driver-version"), some("host-cuda-version"));
-    if version.is_some() || cuda.is_some() {
-        let compat_dir = some("cuda-compat-container-root").unwrap_or(COMPAT_DIR.to_owned());
-        let compat_dir = Path::new("/").join(compat_dir);
-        work.compat = Some(HostDriver { version, cuda, compat_dir });
+    let (driver, cuda) = (some("host-driver-version"), some("host-cuda-version"));
+    if driver.is_some() || cuda.is_some() {
+        let directory = some("cuda-compat-container-root").unwrap_or(COMPAT_DIR.to_owned());
+        let directory = Path::new("/").join(directory);
+        work.compat = Some(CudaCompat { driver, cuda, directory });
     }
     let folders: Vec<PathBuf> = given.all("folder").map(PathBuf::from).collect();
     if verb.name == "update-ldcache" || !folders.is_empty() {
@@ -177,12 +177,12 @@ impl Work {
         for GeneratedFile { path, content } in &self.files {
             flag("file", format!("{}::{content}", path.display()));
         }
-        if let Some(HostDriver { version, cuda, compat_dir }) = &self.compat {
-            let versions = [("host-driver-version", version), ("host-cuda-version", cuda)];
+        if let Some(CudaCompat { driver, cuda, directory }) = &self.compat {
+            let versions = [("host-driver-version", driver), ("host-cuda-version", cuda)];
             for (name, version) in versions {
                 version.iter().for_each(|version| flag(name, version.clone()));
             }
-            flag("cuda-compat-container-root", compat_dir.display().to_string());
+            flag("cuda-compat-container-root", directory.display().to_string());
         }
         for folder in self.folders.iter().flatten() {
             flag("folder", folder.display().to_string());

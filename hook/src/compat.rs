@@ -18,7 +18,7 @@ use crate::target::{Place, Target};
 use crate::{Rootfs, ldcache};
 
 /// Where images have the libraries, unless it is said otherwise.
-pub const COMPAT_DIR: &str = "/usr/local/cuda/compat";
+pub(crate) const COMPAT_DIR: &str = "/usr/local/cuda/compat";
 
 /// Before the directories of the driver, which are in `00-nvidia-shim.conf` or NVIDIA's `00-nvcr-…`.
 const CONFIG: &str = "/etc/ld.so.conf.d/00-compat-nvidia-shim.conf";
@@ -27,37 +27,21 @@ const MAX_CONFIG: u64 = 4097;
 const NOTE: &str = ".note.cuda.fwd_compatibility";
 const OWNER: &str = "NVIDIA Corporation";
 
-/// The driver of the host, and where an image would have libraries for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostDriver {
-    pub version: Option<String>,
-    /// The newest CUDA that it supports.
-    pub cuda: Option<String>,
-    /// In the container.
-    pub compat_dir: PathBuf,
-}
-
-impl From<CudaCompat> for HostDriver {
-    fn from(CudaCompat { driver, cuda, directory }: CudaCompat) -> Self {
-        Self { version: driver, cuda, compat_dir: directory }
-    }
-}
-
 /// Names the directory to the loader, or, where it does not fit (any more), takes its name away and
 /// its libraries out of the `cache` of the image. The answer is the directory that is named now.
 pub(crate) fn apply(
     target: &mut Target<'_>,
-    host: &HostDriver,
+    compat: &CudaCompat,
     cache: Option<&mut ldcache::Found>,
 ) -> Result<Option<PathBuf>> {
     let chosen =
-        choose(target.view(), host).map_err(refusal(Code::FixupFailed, &host.compat_dir))?;
+        choose(target.view(), compat).map_err(refusal(Code::FixupFailed, &compat.directory))?;
     let before = configured(target.view());
     if chosen != before {
         let place = match target.place(Path::new(CONFIG))? {
             Place::Here(place) => place,
             Place::InMount => {
-                target.by_hook().compat = Some(host.clone());
+                target.by_hook().compat = Some(compat.clone());
                 return Ok(None);
             }
             Place::Hidden => return Ok(None),
@@ -85,11 +69,11 @@ pub(crate) fn configured(view: &Rootfs) -> Option<PathBuf> {
 }
 
 /// The directory, links resolved, if it holds one libcuda and that fits the driver.
-fn choose(view: &Rootfs, host: &HostDriver) -> io::Result<Option<PathBuf>> {
-    if host.version.is_none() && host.cuda.is_none() {
+fn choose(view: &Rootfs, compat: &CudaCompat) -> io::Result<Option<PathBuf>> {
+    if compat.driver.is_none() && compat.cuda.is_none() {
         return Ok(None);
     }
-    let Ok(directory) = view.canonical(&host.compat_dir) else { return Ok(None) };
+    let Ok(directory) = view.canonical(&compat.directory) else { return Ok(None) };
     let Ok(names) = view.names(&directory) else { return Ok(None) };
     let is_file = |name: &&OsStr| {
         let found = view.symlink_metadata(&directory.join(name));
@@ -107,7 +91,7 @@ fn choose(view: &Rootfs, host: &HostDriver) -> io::Result<Option<PathBuf>> {
         None
     });
     let note = note.and_then(|note| serde_json::from_slice(&note).ok());
-    let fits = fits(version_of(library).and_then(Version::parse), note.as_ref(), host);
+    let fits = fits(version_of(library).and_then(Version::parse), note.as_ref(), compat);
     // A line break would name other directories too.
     let fits = fits && !directory.as_os_str().as_bytes().contains(&b'\n');
     Ok(fits.then_some(directory))
@@ -119,19 +103,19 @@ fn version_of(name: &OsStr) -> Option<&str> {
 }
 
 /// Whether a libcuda of this version, which says this of itself, serves better than the host's.
-fn fits(compat: Option<Version>, note: Option<&Value>, host: &HostDriver) -> bool {
+fn fits(library: Option<Version>, note: Option<&Value>, host: &CudaCompat) -> bool {
     let version = |text: &Option<String>| text.as_deref().and_then(Version::parse);
-    let (driver, cuda) = (version(&host.version), version(&host.cuda));
-    match (note, compat, driver) {
-        (Some(note), Some(compat), Some(driver)) => {
+    let (driver, cuda) = (version(&host.driver), version(&host.cuda));
+    match (note, library, driver) {
+        (Some(note), Some(library), Some(driver)) => {
             let drivers = note.get("Driver").and_then(Value::as_array);
-            compat > driver && drivers.is_some_and(|list| list.contains(&Value::from(driver.0[0])))
+            library > driver && drivers.is_some_and(|list| list.contains(&Value::from(driver.0[0])))
         }
         (Some(note), ..) => {
             let newest = note.get("CUDA Version").and_then(Value::as_str).and_then(Version::parse);
             newest.zip(cuda).is_some_and(|(newest, cuda)| newest > cuda)
         }
-        (None, Some(compat), Some(driver)) => host.cuda.is_none() && compat.0[0] > driver.0[0],
+        (None, Some(library), Some(driver)) => host.cuda.is_none() && library.0[0] > driver.0[0],
         (None, ..) => false,
     }
 }
@@ -157,9 +141,9 @@ mod tests {
 
     use super::*;
 
-    fn host(version: &str, cuda: &str) -> HostDriver {
+    fn host(version: &str, cuda: &str) -> CudaCompat {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        HostDriver { version: some(version), cuda: some(cuda), compat_dir: COMPAT_DIR.into() }
+        CudaCompat { driver: some(version), cuda: some(cuda), directory: COMPAT_DIR.into() }
     }
 
     #[test]

@@ -147,7 +147,7 @@ impl Fix<'_> {
         cache: Option<&mut ldcache::Found>,
     ) -> Result<Cow<'_, Fixups>> {
         let Some(compat) = &self.fixups.cuda_compat else { return Ok(Cow::Borrowed(self.fixups)) };
-        let directory = compat::apply(target, &compat.clone().into(), cache)?;
+        let directory = compat::apply(target, compat, cache)?;
         let found = libraries::find(target.view(), directory.as_slice())?;
         found.iter().try_for_each(|library| folders::link(target, library))?;
         let mut fixups = self.fixups.clone();

@@ -42,7 +42,6 @@ mod work;
 
 pub use by_hook::{ByHook, PROGRAM};
 pub use command::{Command, Invocation, UsageError};
-pub use compat::{COMPAT_DIR, HostDriver};
 pub use image::facts;
 pub use layer::{Look, Prepared};
 pub use rootfs::Rootfs;

@@ -5,9 +5,8 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use nvidia_oci::{Code, Error, Fixups, GeneratedFile, Libc, Link, Result};
+use nvidia_oci::{Code, CudaCompat, Error, Fixups, GeneratedFile, Libc, Link, Result};
 
-use crate::compat::HostDriver;
 use crate::covers::Covers;
 use crate::directory::Owner;
 use crate::rootfs::refusal;
@@ -22,7 +21,7 @@ pub struct Work {
     /// Permissions of files and directories that are there.
     pub modes: Vec<(PathBuf, u32)>,
     /// The driver that CUDA's compatibility libraries of the image are compared with.
-    pub compat: Option<HostDriver>,
+    pub compat: Option<CudaCompat>,
     /// Directories whose libraries the loader shall find.
     pub folders: Option<Vec<PathBuf>>,
     /// Whether EGL and Vulkan are told to use only GPUs that are there.
@@ -37,7 +36,7 @@ impl Work {
         let mut work = Self {
             links: fixups.links.clone(),
             files: fixups.files.clone(),
-            compat: fixups.cuda_compat.clone().map(HostDriver::from),
+            compat: fixups.cuda_compat.clone(),
             profile: fixups.application_profile,
             mask_params: fixups.mask_params,
             ..Self::default()

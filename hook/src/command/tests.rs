@@ -75,7 +75,7 @@ fn commands_mean_their_part_of_the_work() {
     assert_eq!(work_of(&["update-ldcache"]).folders, Some(vec![]));
     assert_eq!(work_of(&["enable-cuda-compat"]), Work::default());
     let host =
-        HostDriver { version: Some("535.1".to_owned()), cuda: None, compat_dir: COMPAT_DIR.into() };
+        CudaCompat { driver: Some("535.1".to_owned()), cuda: None, directory: COMPAT_DIR.into() };
     let words = ["enable-cuda-compat", "--host-driver-version=535.1", "--host-cuda-version="];
     assert_eq!(work_of(&words).compat, Some(host));
     assert!(work_of(&["disable-device-node-modification"]).mask_params);
@@ -141,7 +141,7 @@ proptest! {
         links in prop::collection::vec(("[a-z,./=-]{1,9}", "/[a-z,./= -]{1,9}"), 0..4),
         files in prop::collection::vec(("/[a-z,.=-]{1,9}", "[a-z:\n{}\"= -]{0,9}"), 0..3),
         folders in prop::collection::vec("/[a-z,./= -]{1,9}", 0..4),
-        version in prop::option::of("[0-9.]{1,9}"),
+        driver in prop::option::of("[0-9.]{1,9}"),
         cuda in prop::option::of("[0-9.]{1,9}"),
         profile: bool,
         mask_params: bool,
@@ -156,8 +156,8 @@ proptest! {
             mask_params,
             ..Work::default()
         };
-        if version.is_some() || cuda.is_some() {
-            work.compat = Some(HostDriver { version, cuda, compat_dir: "/opt/compat".into() });
+        if driver.is_some() || cuda.is_some() {
+            work.compat = Some(CudaCompat { driver, cuda, directory: "/opt/compat".into() });
         }
         work.add_folders(&folders.iter().map(PathBuf::from).collect::<Vec<_>>());
         let words = work.to_words();
