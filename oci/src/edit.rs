@@ -154,13 +154,18 @@ impl Edits {
         for device in devices.iter().filter(|device| !device.bind) {
             list.push(device.entry()?);
         }
-        let rules = spec.list_mut(&["linux", "resources", "devices"])?;
+        let rules: Vec<Value> = self
+            .devices
+            .iter()
+            .filter_map(|device| device.rule().transpose())
+            .collect::<Result<_>>()?;
+        let mut ours = HashSet::new();
+        let mut last: Vec<&Value> = rules.iter().rev().filter(|rule| ours.insert(*rule)).collect();
+        last.reverse();
         // At the end, as a later rule of the list overrides an earlier one.
-        for device in &self.devices {
-            let Some(rule) = device.rule()? else { continue };
-            rules.retain(|present| *present != rule);
-            rules.push(rule);
-        }
+        let list = spec.list_mut(&["linux", "resources", "devices"])?;
+        list.retain(|present| !ours.contains(present));
+        list.extend(last.into_iter().cloned());
         Ok(())
     }
 

@@ -44,6 +44,7 @@ pub enum Code {
     CdiDeviceUnusable,
     HookMissing,
     PlatformUnsupported,
+    FunctionMissing,
     // 3xx: the root filesystem
     RootfsUnreadable,
     FixupFailed,
@@ -78,7 +79,7 @@ impl Code {
             }
             Self::UnknownGpu => ("NVS-101", "ask for a GPU that exists on this node"),
             Self::InvalidRequest => {
-                ("NVS-102", "use an index, a GPU UUID, a PCI bus id, all, none or void")
+                ("NVS-102", "use an index, a GPU UUID, a PCI bus id, a CDI name, all, none or void")
             }
             Self::MigName => ("NVS-103", "ask for a whole GPU"),
             Self::ExcludedGpu => {
@@ -139,6 +140,9 @@ impl Code {
             }
             Self::PlatformUnsupported => {
                 ("NVS-215", "use NVIDIA's own nvidia-container-runtime on this node")
+            }
+            Self::FunctionMissing => {
+                ("NVS-216", "load the kernel module, or ask on a node that has the device")
             }
             Self::RootfsUnreadable => ("NVS-301", "see the log for the mount that failed"),
             Self::FixupFailed => {
@@ -202,12 +206,12 @@ impl Error {
         self
     }
 
-    /// The same, said with what asked for a GPU, unless it says so already: whoever reads it may not
+    /// The same, said with what asked for devices, unless it says so already: whoever reads it may not
     /// know that the image did.
     #[must_use]
     pub fn asked_by(mut self, source: &str) -> Self {
         if !self.what.starts_with(source) {
-            self.what = format!("{source} asks for GPUs: {}", self.what);
+            self.what = format!("{source} asks for devices: {}", self.what);
         }
         self
     }
@@ -248,7 +252,7 @@ mod tests {
     #[test]
     fn what_asked_is_said_once() {
         let error = Error::new(Code::NoGpu, "none").asked_by("A=0").asked_by("A=0");
-        assert!(error.to_string().starts_with("NVS-202: A=0 asks for GPUs: none; "), "{error}");
+        assert!(error.to_string().starts_with("NVS-202: A=0 asks for devices: none; "), "{error}");
     }
 
     #[test]

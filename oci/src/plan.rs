@@ -26,7 +26,7 @@ pub use self::standing::Standing;
 use crate::capability::Granted;
 use crate::elf::{Class, Machine};
 use crate::report::{DriverFound, Item, ItemKind};
-use crate::request::{Selection, Selector, VISIBLE_DEVICES};
+use crate::request::VISIBLE_DEVICES;
 use crate::requirement::Facts;
 use crate::{
     Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, Mode, NoDriver, Report, Request,
@@ -160,7 +160,6 @@ impl Inquiry {
         report.request = Some(request.source.to_string());
         report.trust = Some(format!("yes: {}", request.trust));
         report.warnings.extend(ways.warnings.iter().cloned());
-        check_names(request, spec, config)?;
         let mut plan = Plan::of(report);
         if let Some(live) = &ways.live
             && self.has_driver(config, &mut plan.report)?
@@ -174,7 +173,7 @@ impl Inquiry {
         }
         let devices: Vec<_> = ways.described.iter().filter_map(|it| registry.find(it)).collect();
         Described { host, config, spec, plan: &mut plan }.give(&devices)?;
-        if plan.edits == Edits::default() {
+        if plan.edits == Edits::default() && plan.fixups == Fixups::default() {
             return Ok(Outcome::Untouched(Box::new(plan.report)));
         }
         if handler == Handler::NvidiaCdi && ways.are_nvidias() {
@@ -267,17 +266,6 @@ impl Outcome {
         report.warnings.splice(0..0, warnings);
         self
     }
-}
-
-/// Whether the container may have the kinds of devices that it names.
-fn check_names(request: &Request, spec: &Spec, config: &Config) -> Result<()> {
-    let Selection::Listed(selectors) = &request.gpus else { return Ok(()) };
-    selectors.iter().try_for_each(|selector| match selector {
-        Selector::Qualified(name) if policy::is_management(name) => {
-            policy::check_management(name, spec, config)
-        }
-        _ => Ok(()),
-    })
 }
 
 #[cfg(test)]

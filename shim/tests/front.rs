@@ -134,7 +134,7 @@ fn a_broken_file_stops_only_who_asks() {
     let scene = Scene::new(ASKS);
     fs::write(scene.path("config.toml"), "[nvidia-shim\n").unwrap();
     let message = scene.refused(&["create", "c1"]);
-    let asked = "NVS-002: NVIDIA_VISIBLE_DEVICES=all asks for GPUs: ";
+    let asked = "NVS-002: NVIDIA_VISIBLE_DEVICES=all asks for devices: ";
     assert!(message.starts_with(asked), "{message}");
     // The default list, in our PATH.
     symlink("runtime", scene.path("runc")).unwrap();

@@ -36,11 +36,16 @@ pub(super) fn read_bytes(host: &Host, path: &Path) -> io::Result<Vec<u8>> {
 /// What is wrong with it.
 pub fn parse(bytes: &[u8]) -> Result<Spec, Problem> {
     let unparsable = |error: &dyn std::error::Error| Problem::Unparsable(error.to_string());
-    let spec: Spec = if is_json(bytes) {
-        serde_json::from_slice(bytes).map_err(|error| unparsable(&error))?
-    } else {
+    let of_yaml = || {
         let text = std::str::from_utf8(bytes).map_err(|error| unparsable(&error))?;
-        yaml::from_str(text).map_err(|error| unparsable(&error))?
+        yaml::from_str(text).map_err(|error| unparsable(&error))
+    };
+    let spec: Spec = match is_json(bytes).then(|| serde_json::from_slice(bytes)) {
+        Some(Ok(spec)) => spec,
+        // The engines read all as YAML, which lets a comma stand last and a key without quotes.
+        Some(Err(error)) if error.is_syntax() => of_yaml().map_err(|_| unparsable(&error))?,
+        Some(Err(error)) => return Err(unparsable(&error)),
+        None => of_yaml()?,
     };
     spec.check()?;
     Ok(spec)

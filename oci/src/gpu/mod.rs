@@ -12,6 +12,8 @@ mod procfs;
 mod tests;
 
 use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -205,8 +207,9 @@ pub(crate) fn nodes_in(
         let mut found = Vec::new();
         for name in names.iter().filter(|name| name.to_str().is_some_and(&is_one)) {
             let path = directory.join(name);
-            // A directory such as /dev/nvidia-fs-devices is no node.
-            if tree.symlink_metadata(&path).is_ok_and(|found| !found.is_dir()) {
+            // A directory such as /dev/nvidia-caps is no node, and a link may lead to any.
+            let is_node = |found: Metadata| found.file_type().is_char_device();
+            if tree.symlink_metadata(&path).is_ok_and(is_node) {
                 found.extend(nodes.existing(&path)?);
             }
         }

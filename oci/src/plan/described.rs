@@ -29,7 +29,6 @@ pub(super) struct Described<'a> {
 struct Origin {
     /// `vendor/class=device, /etc/cdi/vendor.json`
     shown: String,
-    file: PathBuf,
     nvidias: bool,
 }
 
@@ -54,7 +53,6 @@ impl Described<'_> {
             }
             let origin = |what: String| Origin {
                 shown: format!("{what}, {}", file.display()),
-                file: file.clone(),
                 nvidias: policy::is_nvidia(name.vendor()),
             };
             if !met.contains(&file.as_path()) {
@@ -334,13 +332,13 @@ fn check_numbers(node: &DeviceNode, origin: &Origin) -> Result<()> {
     }
     let what = format!(
         "{}: {} is {:?} device {}:{}, which is not NVIDIA's",
-        origin.file.display(),
+        origin.shown,
         node.host_path.display(),
         node.kind,
         node.major,
         node.minor
     );
-    Err(Error::new(Code::UntrustedPath, what))
+    Err(Error::new(Code::CdiDeviceUnusable, what))
 }
 
 fn with_env(hook: &Hook) -> Hook {

@@ -91,6 +91,27 @@ impl Function {
         Pattern { directory, is_one }
     }
 
+    /// The refusal where the host has no node of it.
+    fn missing(&self) -> Error {
+        let Pattern { directory, .. } = self.pattern();
+        let word = self.word();
+        let modules = match self {
+            Self::Gds => "nvidia-fs",
+            Self::Mofed => "ib_uverbs and rdma_ucm",
+            Self::Gdrcopy => "gdrdrv",
+            Self::NvSwitch => "nvidia, on a system with switches",
+            Self::ImexChannel(number) => {
+                let which = number.map(|number| format!(" {number}")).unwrap_or_default();
+                let what = format!("{word}{which} is asked for, and {directory} has none");
+                return Error::new(Code::ImexChannel, what);
+            }
+        };
+        let what = format!(
+            "{word} is asked for, and {directory} has no node of it; its kernel module is {modules}"
+        );
+        Error::new(Code::FunctionMissing, what)
+    }
+
     fn nodes(&self, host: &Host, config: &Config) -> Result<Vec<NodeNumbers>> {
         let Pattern { directory, is_one } = self.pattern();
         let mut nodes = gpu::nodes_in(host, config, Path::new(directory), is_one)?;
@@ -105,21 +126,14 @@ impl Function {
 /// Gives the nodes of a function, and what it needs beside them.
 ///
 /// # Errors
-/// [`Code::NodeMissing`]: the host has none.
+/// [`Code::FunctionMissing`] or [`Code::ImexChannel`]: the host has none.
 pub(super) fn give(function: &Function, config: &Config, nodes: &mut Nodes<'_>) -> Result<()> {
     let found = function.nodes(nodes.host, config)?;
     if found.is_empty() {
-        let Pattern { directory, .. } = function.pattern();
-        let what = match function {
-            Function::ImexChannel(Some(number)) => {
-                format!("{} {number} is asked for, and {directory} has none", function.word())
-            }
-            _ => format!("{} is asked for, and {directory} has no node of it", function.word()),
-        };
-        return Err(Error::new(Code::NodeMissing, what));
+        return Err(function.missing());
     }
     for node in &found {
-        nodes.give(node, function.word())?;
+        nodes.give_also(node, function.word())?;
     }
     if *function == Function::Gds {
         for path in ["/etc/cufile.json", "/run/udev"].map(Path::new) {
@@ -144,15 +158,23 @@ fn mount(nodes: &mut Nodes<'_>, path: &Path) {
     });
 }
 
-/// The nodes by which GPUs are managed, beside those of the GPUs and of the control of the driver:
-/// capabilities of MIG and of IMEX.
+/// The nodes by which GPUs are managed, beside those that are given already: all of the driver,
+/// whatever it is for, and capabilities of MIG and of IMEX.
 pub(super) fn give_management(config: &Config, nodes: &mut Nodes<'_>) -> Result<()> {
+    let of_driver = Pattern { directory: "/dev", is_one: is_of_driver };
     let of_mig =
         Pattern { directory: "/dev/nvidia-caps", is_one: |it| it.starts_with("nvidia-cap") };
-    for Pattern { directory, is_one } in [of_mig, Function::ImexChannel(None).pattern()] {
+    for Pattern { directory, is_one } in [of_driver, of_mig, Function::ImexChannel(None).pattern()]
+    {
         for node in gpu::nodes_in(nodes.host, config, Path::new(directory), is_one)? {
-            nodes.give(&node, "manages GPUs")?;
+            nodes.give_also(&node, "manages GPUs")?;
         }
     }
     Ok(())
+}
+
+/// Functions of their own are asked for by their own names.
+fn is_of_driver(name: &str) -> bool {
+    const OTHERS: [&str; 3] = ["nvidia-fs", "nvidia-nvswitch", "nvidia-nvlink"];
+    name.starts_with("nvidia") && !OTHERS.iter().any(|other| name.starts_with(other))
 }

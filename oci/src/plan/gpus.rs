@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::request::{Selection, Selector};
+use crate::request::{Selection, Selector, Source};
 use crate::{BusId, Code, Error, Gpu, Handler, Inventory, Request, Result};
 
 /// The GPUs that `request` asks for, each once, in index order.
@@ -78,10 +78,16 @@ fn resolve<'a>(
         Selector::Qualified(name) => {
             (Code::InvalidRequest, format!("{asked} {name}, and CDI names are not resolved"))
         }
-        Selector::Unknown(_) => (
-            Code::InvalidRequest,
-            format!("{asked} {selector}, which is no name of a GPU; this node has {there_are}"),
-        ),
+        Selector::Unknown(_) | Selector::Word(_) => {
+            let no = match request.source {
+                Source::Annotations(_) => "neither vendor/class=device nor a",
+                _ => "no",
+            };
+            let what = format!(
+                "{asked} {selector}, which is {no} name of a GPU; this node has {there_are}"
+            );
+            (Code::InvalidRequest, what)
+        }
         _ if inventory.excluded.iter().any(|gpu| means(selector, gpu, handler)) => (
             Code::ExcludedGpu,
             format!("{asked} GPU {selector}, which the driver was told to leave alone"),
@@ -110,7 +116,9 @@ fn means(selector: &Selector, gpu: &Gpu, handler: Handler) -> bool {
             gpu.uuid.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(text))
         }
         Selector::BusId(id) => BusId::parse(&gpu.bus_id) == Some(*id),
-        Selector::Mig(_) | Selector::Qualified(_) | Selector::Unknown(_) => false,
+        Selector::Mig(_) | Selector::Qualified(_) | Selector::Word(_) | Selector::Unknown(_) => {
+            false
+        }
     }
 }
 

@@ -113,6 +113,19 @@ impl Nodes<'_> {
         self.report.withheld.push(Item::new(ItemKind::Device, name, reason));
     }
 
+    /// Gives a node that may be given already, or was withheld for want of a capability.
+    ///
+    /// # Errors
+    /// As [`Self::give`].
+    pub(super) fn give_also(&mut self, node: &NodeNumbers, reason: &str) -> Result<()> {
+        if self.edits.devices.iter().any(|given| given.path == node.path) {
+            return Ok(());
+        }
+        let name = node.host_path.display().to_string();
+        self.report.withheld.retain(|item| item.name != name);
+        self.give(node, reason)
+    }
+
     /// Gives a node.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 mod capabilities;
+mod cdi;
 mod imex;
 
 use super::ways::Ways;

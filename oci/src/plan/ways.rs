@@ -99,7 +99,10 @@ fn names(
         Selection::DriverOnly => vec![("none".to_owned(), is_live(true))],
         Selection::Listed(selectors) => selectors
             .iter()
-            .map(|it| (it.text().into_owned(), is_live(gpus::knows(inventory, it))))
+            .map(|it| {
+                let knows = matches!(it, Selector::Word(_)) || gpus::knows(inventory, it);
+                (it.text().into_owned(), is_live(knows))
+            })
             .collect(),
     }
 }
@@ -122,6 +125,7 @@ pub(super) fn find(
         host,
         config,
         handler,
+        spec,
         may_manage,
         request,
         inventory,
@@ -134,6 +138,7 @@ pub(super) fn find(
             for selector in selectors {
                 match selector {
                     Selector::Qualified(text) => finder.qualified(text)?,
+                    Selector::Word(word) => finder.word(word)?,
                     bare => finder.bare(bare)?,
                 }
             }
@@ -156,6 +161,7 @@ struct Finder<'a> {
     host: &'a Host,
     config: &'a Config,
     handler: Handler,
+    spec: &'a Spec,
     may_manage: bool,
     request: &'a Request,
     inventory: &'a Inventory,
@@ -179,23 +185,16 @@ impl<'a> Finder<'a> {
 
     /// `all` or `none`.
     fn word(&mut self, word: &str) -> Result<()> {
-        if !looks_up(self.config, self.handler) {
-            self.take_live(word);
-            return Ok(());
+        if looks_up(self.config, self.handler) {
+            return self.bare_name(word);
         }
-        let kind = self.config.cdi_default_kind.as_str();
-        // NVIDIA's operator makes management the default of all.
-        let kind = match (word, self.may_manage) {
-            ("all", false) if policy::is_management(kind) => GPU_KINDS[0],
-            _ => kind,
-        };
-        self.bare_name(kind, word)
+        self.take_live(word);
+        Ok(())
     }
 
     fn bare(&mut self, selector: &Selector) -> Result<()> {
         if looks_up(self.config, self.handler) {
-            let kind = self.config.cdi_default_kind.clone();
-            return self.bare_name(&kind, &selector.text());
+            return self.bare_name(&selector.text());
         }
         let known = gpus::knows(self.inventory, selector);
         match if known { None } else { self.described(&GPU_KINDS, &selector.text()) } {
@@ -209,7 +208,11 @@ impl<'a> Finder<'a> {
 
     /// A name without kind, where CDI's contract holds: of the default kind, of another kind of
     /// NVIDIA's, or of what is there.
-    fn bare_name(&mut self, kind: &str, device: &str) -> Result<()> {
+    fn bare_name(&mut self, device: &str) -> Result<()> {
+        let kind = self.config.cdi_default_kind.as_str();
+        // NVIDIA's operator makes management the default of all.
+        let kind =
+            if policy::is_management(kind) && !self.may_manage { GPU_KINDS[0] } else { kind };
         let in_order = [&[kind], &GPU_KINDS[..]].concat();
         if kind != JUST_IN_TIME
             && let Some(found) = self.described(&in_order, device)
@@ -237,6 +240,9 @@ impl<'a> Finder<'a> {
             let what = format!("{} asks for {text:?}", self.request.source);
             Error::caused(Code::InvalidRequest, what, error)
         })?;
+        if policy::is_management(text) {
+            policy::check_management(text, self.spec, self.config)?;
+        }
         if name.kind == JUST_IN_TIME {
             self.take_live(&name.device);
             return Ok(());
@@ -269,7 +275,14 @@ impl<'a> Finder<'a> {
             return Ok(());
         };
         let what = format!("CDI spec {} {fault}", found.file.path.display());
-        let heals = self.config.stale_spec == StaleSpec::Heal;
+        // A name that only the spec knows is not to be found elsewhere.
+        let is_known = match Selector::parse(&name.device) {
+            Selector::Unknown(word) => {
+                matches!(word.as_str(), "all" | "none") || !GPU_KINDS.contains(&name.kind.as_str())
+            }
+            _ => true,
+        };
+        let heals = is_known && self.config.stale_spec == StaleSpec::Heal;
         if heals && self.take_just_in_time(&name)? {
             self.ways.warnings.push(format!("{what}: {name} is given from what is there"));
             return Ok(());

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::shortened;
-use crate::BusId;
+use crate::cdi::QualifiedName;
+use crate::{BusId, policy};
 
 /// Which GPUs were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum Selector {
     Mig(String),
     /// `vendor/class=name`
     Qualified(String),
+    /// `all` or `none` of the GPUs, beside devices of other kinds.
+    Word(&'static str),
     /// None of these.
     Unknown(String),
 }
@@ -48,6 +51,7 @@ impl Selector {
             | Self::Mig(text)
             | Self::Qualified(text)
             | Self::Unknown(text) => Cow::Borrowed(text),
+            Self::Word(word) => Cow::Borrowed(word),
             Self::BusId(id) => Cow::Owned(id.to_string()),
         }
     }
@@ -78,6 +82,17 @@ impl Selector {
     }
 }
 
+impl Selector {
+    /// Whether it names no GPU of NVIDIA's, so that a word for all or none of them says nothing of
+    /// it.
+    fn is_of_another_kind(&self) -> bool {
+        let Self::Qualified(text) = self else { return false };
+        QualifiedName::parse(text).map_or(true, |name| {
+            !policy::is_nvidia(name.vendor()) || !name.class().starts_with("gpu")
+        })
+    }
+}
+
 impl Selection {
     /// `None`: nothing is asked for.
     pub(super) fn of(items: &[&str]) -> Option<Self> {
@@ -92,13 +107,21 @@ impl Selection {
         if items().any(|item| item == "void") {
             return None;
         }
-        match items().find(|item| matches!(*item, "all" | "none")) {
-            Some("all") => return Some(Self::All),
-            Some(_) => return Some(Self::DriverOnly),
-            None => {}
+        let (word, alone) = match items().find(|item| matches!(*item, "all" | "none")) {
+            Some("all") => ("all", Self::All),
+            Some(_) => ("none", Self::DriverOnly),
+            None => {
+                let selectors: Vec<_> = items().map(Selector::parse).collect();
+                return (!selectors.is_empty()).then_some(Self::Listed(selectors));
+            }
+        };
+        let mut others: Vec<_> =
+            items().map(Selector::parse).filter(Selector::is_of_another_kind).collect();
+        if others.is_empty() {
+            return Some(alone);
         }
-        let selectors: Vec<_> = items().map(Selector::parse).collect();
-        (!selectors.is_empty()).then_some(Self::Listed(selectors))
+        others.push(Selector::Word(word));
+        Some(Self::Listed(others))
     }
 }
 
@@ -131,9 +154,20 @@ mod tests {
         for all in ["all", "0,all", "all,none", " all ,"] {
             assert_eq!(parse(all), Some(Selection::All), "{all:?}");
         }
-        for driver in ["none", "0,none", "none,all"] {
+        for driver in ["none", "0,none", "none,all", "nvidia.com/gpu=0,none"] {
             assert_eq!(parse(driver), Some(Selection::DriverOnly), "{driver:?}");
         }
+    }
+
+    #[test]
+    fn a_word_for_all_gpus_is_none_for_other_devices() {
+        for (value, word) in [("a.b/c=d,all,0", "all"), ("none,a.b/c=d,nvidia.com/gpu=0", "none")] {
+            let other = Selector::Qualified("a.b/c=d".to_owned());
+            assert_eq!(listed(value), [other, Selector::Word(word)], "{value}");
+        }
+        assert_eq!(listed("nvidia.com/gds=all,all").len(), 2);
+        assert_eq!(parse("nvidia.com/gpu=0,all"), Some(Selection::All));
+        assert_eq!(parse("a.b/c=d,all,void"), None);
     }
 
     #[test]

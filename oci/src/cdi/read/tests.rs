@@ -107,6 +107,10 @@ kind: nvidia.com/gpu
     let json = serde_json::to_string(&spec).unwrap();
     assert_eq!(parse(json.as_bytes()).unwrap(), spec);
     assert_eq!(parse(format!(" {{kind: x, {}", json.get(1..).unwrap()).as_bytes()).ok(), None);
+    for lax in [json.replace("\"kind\":", "kind: "), json.replace("}]}", "}],}")] {
+        assert_ne!(lax, json);
+        assert_eq!(parse(lax.as_bytes()).unwrap(), spec, "{lax}");
+    }
 }
 
 #[test]
