@@ -60,6 +60,8 @@ pub struct Config {
     pub log_level: LogLevel,
     /// `[nvidia-shim] policy`
     pub policy: Policy,
+    /// `[nvidia-shim] mask-params`
+    pub mask_params: MaskParams,
     /// `[nvidia-shim] on-denied`
     pub on_denied: OnDenied,
     /// `[nvidia-shim] management-namespaces`: where containers may have the kinds of devices that
@@ -142,6 +144,15 @@ pub enum Mode {
     Csv,
     Cdi,
     JitCdi,
+}
+
+/// Whether `ModifyDeviceFiles` of `/proc/driver/nvidia/params` is masked in a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaskParams {
+    /// Where the container could make nodes of GPUs that it was not given.
+    Auto,
+    Always,
+    Never,
 }
 
 /// What a log file holds, the worst first.
@@ -254,6 +265,7 @@ impl Default for Config {
             debug_log: None,
             log_level: LogLevel::Info,
             policy: Policy::Open,
+            mask_params: MaskParams::Auto,
             on_denied: OnDenied::Ignore,
             management_namespaces: Vec::new(),
             swarm_resource: Vec::new(),

@@ -38,8 +38,8 @@ pub use bundle::Bundle;
 pub use capability::Capabilities;
 pub use config::{
     Config, ConfigSource, DisabledHooks, DriverCapabilities, KEYS as CONFIG_KEYS, Key, LibraryPath,
-    LogLevel, Mode, NoDriver, NvcdiHook, OnDenied, Origin, Policy, Requirements, Setting, Settings,
-    StaleSpec, Value as SettingValue,
+    LogLevel, MaskParams, Mode, NoDriver, NvcdiHook, OnDenied, Origin, Policy, Requirements,
+    Setting, Settings, StaleSpec, Value as SettingValue,
 };
 pub use driver::{Driver, DriverFile, FileKind, Library};
 pub use edit::{DeviceKind, DeviceNode, Edits, Mount};

@@ -164,6 +164,7 @@ impl Creator {
 
     fn job(&self, request: &CreateTaskRequest, settings: ConfigSource) -> Job {
         Job {
+            before_runc: false,
             id: request.id.clone(),
             handler: self.handler.name().to_owned(),
             bundle: request.bundle.clone().into(),

@@ -70,6 +70,7 @@ fn create(program: &Program, command_line: &CommandLine<'_>, source: ConfigSourc
         return Ok(());
     }
     let job = Job {
+        before_runc: true,
         id: command_line.id(),
         handler: program.handler().name().to_owned(),
         bundle,

@@ -147,6 +147,7 @@ proptest! {
         mask_params: bool,
     ) {
         let mut work = Work {
+            mask_params,
             links: links.iter().map(|(target, path)| link(target, path)).collect(),
             files: files
                 .into_iter()

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::nvcdi::{self, DISABLED_HOOKS, DisabledHooks, FEATURE_FLAGS};
 use super::value::{Kind, Value};
 use super::{
-    ANNOTATION_PREFIXES, Config, DriverCapabilities, LibraryPath, LogLevel, Mode, NoDriver,
-    OnDenied, Policy, Requirements, SPEC_DIRS, StaleSpec,
+    ANNOTATION_PREFIXES, Config, DriverCapabilities, LibraryPath, LogLevel, MaskParams, Mode,
+    NoDriver, OnDenied, Policy, Requirements, SPEC_DIRS, StaleSpec,
 };
 
 use Kind::{Bool, Choice, List, Text};
@@ -192,6 +192,13 @@ pub const KEYS: &[Key] = &[
     }),
     key("nvidia-shim.just-in-time", Bool(Some(true)), |config, value| {
         config.just_in_time = value.is_true();
+    }),
+    key("nvidia-shim.mask-params", Choice(&["auto", "always", "never"]), |config, value| {
+        config.mask_params = match value.text() {
+            "always" => MaskParams::Always,
+            "never" => MaskParams::Never,
+            _ => MaskParams::Auto,
+        };
     }),
     key("nvidia-shim.management-namespaces", List(&[]), |config, value| {
         config.management_namespaces = value.list().to_vec();

@@ -10,7 +10,8 @@ use crate::capability::Granted;
 use crate::report::{Item, ItemKind, Report};
 use crate::request::Selection;
 use crate::{
-    Config, Driver, Gpu, Handler, Host, Image, Inventory, Mode, Request, Result, Spec, trust,
+    Config, Driver, Gpu, Handler, Host, Image, Inventory, MaskParams, Mode, Request, Result, Spec,
+    trust,
 };
 
 /// Where the driver's libraries are: NVIDIA's own programs in the container look there.
@@ -55,6 +56,7 @@ impl Decision<'_> {
         let directories = files.driver_directories();
         self.give_env(directories, plan);
         self.warn(driver, &mut plan.report);
+        plan.fixups.mask_params |= self.masks_params(gpus);
         plan.leave_out_disabled(self.config);
         Ok(())
     }
@@ -86,6 +88,18 @@ impl Decision<'_> {
         if self.request.gpus == Selection::DriverOnly {
             set(EMPTY_DEVICE, String::new(), "no GPU is meant to be there");
         }
+    }
+
+    /// Whether the driver's libraries in the container must be kept from making nodes: those of GPUs
+    /// that it was not given would be there, though of no use.
+    fn masks_params(&self, gpus: &[&Gpu]) -> bool {
+        let could_make_nodes = self.spec.may_have("CAP_MKNOD") && !self.spec.in_user_namespace();
+        self.inventory.may_make_nodes
+            && match self.config.mask_params {
+                MaskParams::Auto => could_make_nodes && gpus.len() < self.inventory.gpus.len(),
+                MaskParams::Always => true,
+                MaskParams::Never => false,
+            }
     }
 
     fn warn(&self, driver: &Driver, report: &mut Report) {

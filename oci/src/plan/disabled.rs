@@ -11,6 +11,7 @@ impl Plan {
         let is_disabled =
             |hook| config.mode != Mode::Legacy && config.disabled_hooks.contains(hook);
         let no_cache = is_disabled(NvcdiHook::UpdateLdcache);
+        self.fixups.mask_params &= !is_disabled(NvcdiHook::DisableDeviceNodeModification);
         if is_disabled(NvcdiHook::CreateSymlinks) {
             // The other hook runs ldconfig, which makes the links that its cache names.
             let entries = &self.fixups.libraries;

@@ -441,6 +441,25 @@ fn a_node_without_driver_refuses_or_starts_as_it_is_set() {
 }
 
 #[test]
+fn params_are_masked_where_other_gpus_could_be_made() {
+    let masked = |gpus: &str, capability: &str, set: Option<(&str, &str)>| {
+        let mut case = Case::asking(gpus);
+        case.spec["process"]["capabilities"] = json!({"bounding": [capability]});
+        if let Some((key, value)) = set {
+            case.config.set(key, value).unwrap();
+        }
+        case.plan().unwrap().fixups.mask_params
+    };
+    assert!(masked("0", "CAP_MKNOD", None));
+    assert!(masked("none", "CAP_MKNOD", None));
+    assert!(!masked("all", "CAP_MKNOD", None) && !masked("0", "CAP_KILL", None));
+    assert!(masked("all", "CAP_KILL", Some(("mask-params", "always"))));
+    assert!(!masked("0", "CAP_MKNOD", Some(("mask-params", "never"))));
+    let disabled = "nvidia-container-runtime.modes.jit-cdi.nvcdi-disable-hooks";
+    assert!(!masked("0", "CAP_MKNOD", Some((disabled, "disable-device-node-modification"))));
+}
+
+#[test]
 fn the_mode_of_tegra_is_refused_by_name() {
     let host = Host::new("/nonexistent");
     let spec = Spec::new(json!({"process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]}}));

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// One Create.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Job {
+    /// Whether the caller becomes runc, and so can do nothing to a container that exists.
+    #[serde(default)]
+    pub(crate) before_runc: bool,
     /// The container's id.
     pub(crate) id: String,
     /// Name of the handler, `nvidia` or `nvidia-cdi`.

@@ -5,6 +5,7 @@ use std::fs;
 
 use nix::errno::Errno;
 use nix::mount::umount;
+use serde_json::Value;
 use tests::{
     BUSYBOX, Containerd, Cuda, GLIBC, Image, Node, Release, Run, Setup, Sight, eventually,
     on_each_containerd, product,
@@ -72,6 +73,15 @@ fn lives_and_is_killed(release: Release) {
     let (containerd, node) = machine(release, &BUSYBOX);
     container(&containerd, &BUSYBOX, "c").gpus("0").detach(&["sleep", "1000"]);
     assert_eq!(containerd.state("c").as_deref(), Some("RUNNING"));
+    let config = containerd.bundle(containerd.name(), "c").join("config.json");
+    let config: Value = serde_json::from_slice(&fs::read(config).expect("config.json")).unwrap();
+    // It could make nodes, and there is a GPU that is not its own.
+    let masks = |hook: &Value| {
+        let words = hook["args"].as_array().into_iter().flatten();
+        words.filter_map(Value::as_str).any(|word| word == "--disable-device-node-modification")
+    };
+    let hooks = config["hooks"]["createContainer"].as_array().expect("hooks");
+    assert_eq!(hooks.iter().filter(|hook| masks(hook)).count(), 1);
     let sight = Sight::parse(&containerd.exec("c", &["probe"]).ok());
     assert!(sight.nodes().contains(&node.gpu(0).node().as_str()), "{sight:?}");
     let output = containerd.exec("c", &["sh", "-c", "exit 4"]);
