@@ -222,6 +222,7 @@ impl Question {
         known.request = policy::asker(spec);
         let (mut config, warnings) = Config::load(&self.settings)?;
         known.warnings.clone_from(&warnings);
+        config.do_without_hooks();
         let judgement = policy::judge(spec, &config, self.handler)?;
         *known = Report::of_judgement(self.handler, &judgement);
         known.warnings.splice(0..0, warnings);

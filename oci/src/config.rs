@@ -322,6 +322,13 @@ impl Config {
         Ok(())
     }
 
+    /// Of what is done by itself, leaves out what takes a hook: containers of a shim do without.
+    pub fn do_without_hooks(&mut self) {
+        if self.mask_params == MaskParams::Auto {
+            self.mask_params = MaskParams::Never;
+        }
+    }
+
     /// Whether libraries go to the image's own directory.
     pub fn library_at_image(&self, handler: Handler) -> bool {
         match self.library_path {

@@ -147,7 +147,6 @@ proptest! {
         mask_params: bool,
     ) {
         let mut work = Work {
-            mask_params,
             links: links.iter().map(|(target, path)| link(target, path)).collect(),
             files: files
                 .into_iter()

@@ -9,8 +9,8 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nvidia_hook::{Look, RootfsMount};
 use nvidia_oci::{
-    Bundle, Code, Config, ConfigSource, Edits, Error, Handler, Host, Inquiry, MaskParams, Outcome,
-    Request, Result, policy,
+    Bundle, Code, Config, ConfigSource, Edits, Error, Handler, Host, Inquiry, Outcome, Request,
+    Result, policy,
 };
 
 use super::job::{Answer, Job};
@@ -66,9 +66,8 @@ fn carry_out(job: &Job) -> Result<Answer> {
             Some(source) => error.asked_by(&source),
             None => error,
         })?;
-    // Masking by itself takes a hook, which a shim's containers do without.
-    if config.mask_params == MaskParams::Auto && !job.before_runc {
-        config.mask_params = MaskParams::Never;
+    if !job.before_runc {
+        config.do_without_hooks();
     }
     let judgement = policy::judge(bundle.spec(), &config, handler)?;
     warnings.extend(judgement.warnings);
