@@ -58,3 +58,58 @@ fn read(from: impl Read) -> io::Result<Vec<u8>> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The answer for a state and a `config.json`; `DIR` stands for the bundle.
+    fn root(state: &str, config: &str) -> Result<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().display().to_string();
+        let file = dir.path().join("state");
+        fs::write(&file, state.replace("DIR", &place)).unwrap();
+        fs::write(dir.path().join("config.json"), config).unwrap();
+        container_root(Some(&file)).map(|root| root.display().to_string().replace(&place, "DIR"))
+    }
+
+    #[test]
+    fn the_states_own_root_goes_before_that_of_the_bundle() {
+        let config = r#"{"root": {"path": "rootfs"}}"#;
+        assert_eq!(root(r#"{"bundle": "DIR", "x": [1]}"#, config).unwrap(), "DIR/rootfs");
+        assert_eq!(root(r#"{"bundle": "DIR", "root": ""}"#, config).unwrap(), "DIR/rootfs");
+        assert_eq!(root(r#"{"bundle": "DIR", "root": "/r"}"#, config).unwrap(), "/r");
+        let absolute = r#"{"root": {"path": "/elsewhere"}}"#;
+        assert_eq!(root(r#"{"bundle": "DIR"}"#, absolute).unwrap(), "/elsewhere");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (state, config, words) in [
+            ("", "{}", "state: EOF"),
+            ("{}", "{}", "neither root nor bundle"),
+            (r#"{"bundle": "b"}"#, "{}", "bundle is no absolute path"),
+            (r#"{"root": "r"}"#, "{}", "root is no absolute path"),
+            (r#"{"bundle": "DIR"}"#, "{}", "has no root.path"),
+            (r#"{"bundle": "DIR"}"#, "[", "config.json is not JSON"),
+            (r#"{"bundle": "/none/such"}"#, "{}", "/none/such/config.json"),
+        ] {
+            let error = root(state, config).unwrap_err().to_string();
+            assert!(error.starts_with("NVS-001") && error.contains(words), "{error}");
+        }
+        let large = json!({"root": "/r", "annotations": "x".repeat(5 << 20)}).to_string();
+        assert!(root(&large, "{}").unwrap_err().to_string().contains("larger than"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_state_of_any_kind_is_read_or_refused(state in "[{}\\[\\]\":,/a-z0-9]{0,40}") {
+            let _ = root(&state, "{}");
+        }
+    }
+}

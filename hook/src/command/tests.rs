@@ -137,6 +137,17 @@ fn the_document_names_all_commands_and_flags() {
 
 proptest! {
     #[test]
+    fn words_of_any_kind_are_read_or_refused(
+        program in "nvidia-(ctk|cdi-hook|ctk-hook)",
+        words in prop::collection::vec(
+            "(--?)?(hook|apply|chmod|link|file|mode|path|folder|help|debug)?(=?[a-z0-9:,/ é-]{0,9})",
+            0..7,
+        ),
+    ) {
+        let _ = Invocation::parse(OsStr::new(&program), &words, |_| None);
+    }
+
+    #[test]
     fn words_of_work_mean_that_work(
         links in prop::collection::vec(("[a-z,./=-]{1,9}", "/[a-z,./= -]{1,9}"), 0..4),
         files in prop::collection::vec(("/[a-z,.=-]{1,9}", "[a-z:\n{}\"= -]{0,9}"), 0..3),

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::mount::umount;
+use nix::mount::{MsFlags, mount, umount};
 use nix::sys::stat::{Mode, major, minor};
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
@@ -91,13 +91,20 @@ fn writes_into_volumes(release: Release) {
     let cache = fs::read(etc.join("ld.so.cache")).expect("the cache in the volume");
     assert!(cache.windows(12).any(|window| window == b"libcuda.so.1"));
     // Nothing can be written there: the container starts, and a line says what it misses.
-    fs::copy(containerd.path("image/etc/ld.so.cache"), etc.join("kept")).expect("copy");
     run("ro").run(&["true"]).ok();
-    let log = containerd.log();
-    assert!(
-        log.contains("left out, as the mount at /etc would hide it: /etc/ld.so.cache"),
-        "{log}"
-    );
+    let said = |words: &str| {
+        let log = containerd.log();
+        assert!(log.contains(words), "{words} is not in {log}");
+    };
+    said("left out, as the mount at /etc would hide it: /etc/ld.so.cache");
+    // The same where the program is not beside the shim, which is then a name of nothing.
+    let program = product().join("nvidia-cdi-hook");
+    let none: Option<&str> = None;
+    let hide = || mount(Some("/dev/null"), &program, none, MsFlags::MS_BIND, none);
+    containerd.inside(hide).expect("mount");
+    run("rw").run(&["true"]).ok();
+    said(&format!("left out, as mounts would hide it and {} is missing: ", program.display()));
+    containerd.inside(|| umount(&program)).expect("umount");
     containerd.assert_clean();
 }
 
@@ -151,6 +158,8 @@ fn bundle(containerd: &Containerd, node: &Node, root: &Path, command: &[&str]) -
         "mounts": mounts,
         "hooks": {"createContainer": hooks},
         "linux": {
+            // Those of other tests are called `c` too.
+            "cgroupsPath": format!("/{}/c", containerd.name()),
             "namespaces": [{"type": "mount"}, {"type": "pid"}, {"type": "ipc"}, {"type": "uts"}],
             "devices": [device(&node.gpu(0).node()), device("nvidiactl"), device("nvidia-uvm")],
             "resources": {"devices": [{"allow": true, "access": "rwm"}]},
@@ -183,7 +192,13 @@ fn serves_specs_for_nvidias_program(release: Release) {
         let file = bundle(&["probe", "--cuda"]);
         assert_eq!(Sight::parse(&run_bundle(&containerd, &file, None).ok()).cuda, ONE_GPU);
     }
-    let list = run_bundle(&containerd, &bundle(&["ldconfig", "-p"]), None).ok();
+    // runc makes a root read-only only after its hooks.
+    let file = bundle(&["ldconfig", "-p"]);
+    let text = fs::read_to_string(&file).expect("spec.json");
+    fs::write(&file, text.replace(r#""root":{"#, r#""root":{"readonly":true,"#))
+        .expect("spec.json");
+    fs::remove_file(root.join("etc/ld.so.conf.d/00-nvidia-shim.conf")).expect("remove");
+    let list = run_bundle(&containerd, &file, None).ok();
     for line in ["libcuda.so.1 (libc6,x86-64) => /opt/driver/libcuda.so.1", "libc.so.6 "] {
         assert!(list.contains(line), "{line} is not in {list}");
     }
