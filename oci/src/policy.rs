@@ -11,7 +11,7 @@ use crate::request::{
 use crate::{Code, Config, Error, Handler, Mode, OnDenied, Policy, Request, Result, Spec};
 
 /// Kinds of CDI devices that manage GPUs rather than use them.
-const MANAGEMENT_VENDOR: &str = "management.nvidia.com/";
+const MANAGEMENT_VENDOR: &str = "management.nvidia.com";
 const NVIDIA: &str = "nvidia.com";
 /// Where containerd and CRI-O write the namespace of a pod.
 const NAMESPACE: [&str; 2] = ["io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"];
@@ -187,9 +187,9 @@ pub(crate) fn is_privileged(spec: &Spec) -> bool {
     spec.may_have("CAP_SYS_ADMIN")
 }
 
-/// Whether `name`, a qualified CDI name, is of a kind that only some may have.
+/// Whether `name`, a kind or a qualified CDI name, is of those that only some may have.
 pub(crate) fn is_management(name: &str) -> bool {
-    name.starts_with(MANAGEMENT_VENDOR)
+    name.split_once('/').is_some_and(|(vendor, _)| vendor == MANAGEMENT_VENDOR)
 }
 
 /// Whether CDI devices of `vendor` are NVIDIA's.

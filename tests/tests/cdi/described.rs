@@ -1,6 +1,10 @@
 //! Devices that specs describe.
 
+use std::cell::Cell;
+
 use nvidia_oci::{Code, DeviceKind, Handler, Outcome};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use crate::scene::{Scene, env, set};
@@ -251,4 +255,116 @@ fn everything_else_of_a_spec_is_given_too() {
     for line in ["net       eth1 as net0", "resctrl   c", "group     5"] {
         assert!(report.to_string().contains(line), "{report}");
     }
+}
+
+/// Paths that may or may not be there, also as something else than is said.
+fn path() -> impl Strategy<Value = String> {
+    prop::sample::select(vec![
+        "/dev/nvidia0",
+        "/dev/nvidiactl",
+        "/dev/../dev/nvidia0",
+        "/etc/os-release",
+        "/none",
+        "x",
+        "",
+        "/usr/bin/nvidia-smi",
+        "//dev//nvidia1",
+        "/",
+        "/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.1",
+    ])
+    .prop_map(str::to_owned)
+}
+
+fn any_edits() -> impl Strategy<Value = Value> {
+    let node = (path(), path(), "|c|b|p|u|q", -1..300_i64, "|r|rw|none|x", any::<Option<u32>>());
+    let node = node.prop_map(|(path, host, kind, major, permissions, gid)| {
+        json!({"path": path, "hostPath": host, "type": kind, "major": major, "permissions": permissions, "gid": gid})
+    });
+    let mount = (path(), path(), "|tmpfs", prop::collection::vec("ro|bind|x", 0..3));
+    let mount = mount.prop_map(|(from, to, kind, options)| {
+        json!({"hostPath": from, "containerPath": to, "type": kind, "options": options})
+    });
+    let words = "create-symlinks|update-ldcache|hook|--link|a::/b|--folder|/usr/lib|--x|future";
+    let hook = (
+        "createContainer|poststop|startContainer|x",
+        "/usr/bin/nvidia-(cdi-hook|ctk|smi)|/none",
+        prop::collection::vec(words, 0..5),
+    );
+    let hook = hook.prop_map(|(stage, path, mut words)| {
+        words.insert(0, "h".to_owned());
+        json!({"hookName": stage, "path": path, "args": words})
+    });
+    let few = |item| prop::collection::vec(item, 0..3);
+    (
+        few("[AB]=[ab]{0,2}|A".boxed()),
+        few(node.boxed().prop_map(|it| it.to_string()).boxed()),
+        few(mount.prop_map(|it| it.to_string()).boxed()),
+        few(hook.prop_map(|it| it.to_string()).boxed()),
+        prop::collection::vec(any::<u32>(), 0..3),
+    )
+        .prop_map(|(env, nodes, mounts, hooks, gids)| {
+            let read = |list: Vec<String>| -> Vec<Value> {
+                list.iter().map(|text| serde_json::from_str(text).unwrap()).collect()
+            };
+            json!({
+                "env": env, "deviceNodes": read(nodes), "mounts": read(mounts),
+                "hooks": read(hooks), "additionalGids": gids,
+            })
+        })
+}
+
+/// Whatever a spec says: a refusal, or edits that are the same twice and give no wildcard.
+#[test]
+fn any_spec_is_given_once_or_refused() {
+    let scene = Scene::on("deb535-2gpu");
+    let mut runner = TestRunner::default();
+    let given = Cell::new(0);
+    runner
+        .run(
+            &(any_edits(), any_edits(), any::<bool>(), any::<bool>()),
+            |(common, own, nvidias, mapped)| {
+                let kind = if nvidias { "nvidia.com/gpu" } else { "vendor.example/dev" };
+                let file = json!({
+                    "cdiVersion": "1.1.0", "kind": kind, "containerEdits": common,
+                    "devices": [{"name": "x", "containerEdits": own}],
+                });
+                scene.tree.write("/etc/cdi/any.json", &file.to_string()).unwrap();
+                let mut spec = json!({
+                    "annotations": {"cdi.k8s.io/x": format!("{kind}=x")},
+                    "process": {"env": ["A=0"], "user": {"uid": 7}},
+                    "mounts": [{"destination": "/usr/bin"}, {"destination": "/proc"}],
+                    "linux": {"devices": [{"path": "/dev/nvidia0", "type": "c"}]},
+                });
+                if mapped {
+                    spec["linux"]["uidMappings"] =
+                        json!([{"containerID": 0, "hostID": 9, "size": 9}]);
+                }
+                let mut edited = nvidia_oci::Spec::new(spec);
+                let image = nvidia_oci::Image::default();
+                let outcome = nvidia_oci::plan(
+                    &scene.tree.host(),
+                    &scene.config,
+                    scene.handler,
+                    &image,
+                    &edited,
+                );
+                if let Ok(Outcome::Edited(plan)) = outcome {
+                    plan.edits.apply(&mut edited).unwrap();
+                    let once = edited.clone();
+                    plan.edits.apply(&mut edited).unwrap();
+                    prop_assert_eq!(&edited, &once);
+                    for rule in once.value()["linux"]["resources"]["devices"]
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                    {
+                        prop_assert!(rule["major"].is_u64() && rule["minor"].is_u64(), "{}", rule);
+                    }
+                    given.set(given.get() + 1);
+                }
+                Ok(())
+            },
+        )
+        .unwrap();
+    assert!(given.get() > 0);
 }

@@ -121,6 +121,10 @@ fn who_may_manage_gets_every_node_and_no_other() {
             .asking("all")
     };
     assert_eq!(bare().privileged().nodes(), nodes);
+    let own = [("own", env("MANAGES=1"))];
+    let own = |scene: Scene| scene.described("m", "management.nvidia.com/gpu", &own).asking("own");
+    assert_eq!(own(bare()).refusal().code(), Code::InvalidRequest);
+    assert_eq!(own(bare()).privileged().plan().edits.env[0].0, "MANAGES");
     let given = bare().nodes();
     assert!(given.contains("/dev/nvidia7") && !given.contains("/dev/nvidia-caps/nvidia-cap1"));
 }
