@@ -166,7 +166,7 @@ fn a_disk_is_none_of_nvidias_devices_but_may_be_anothers() {
                 .asking(&format!("{vendor}/dev=x"))
         };
         let error = scene("nvidia.com").refusal();
-        assert_eq!(error.code(), Code::UntrustedPath, "{error}");
+        assert_eq!(error.code(), Code::CdiDeviceUnusable, "{error}");
         let plan = scene("vendor.example").plan();
         assert_eq!(plan.edits.devices[0].access, "r");
         assert_eq!(plan.edits.devices[0].kind == DeviceKind::Block, kind == "b");

@@ -77,7 +77,7 @@ fn functions_are_their_nodes() {
         assert_eq!(scene(name).nodes(), nodes, "{name}");
     }
     for (name, code) in [
-        ("nvidia.com/imex-channel=7", Code::NodeMissing),
+        ("nvidia.com/imex-channel=7", Code::ImexChannel),
         ("nvidia.com/imex-channel=1048576", Code::UnknownDevice),
         ("nvidia.com/gds=0", Code::UnknownDevice),
         ("nvidia.com/future=all", Code::UnknownDevice),
@@ -86,7 +86,7 @@ fn functions_are_their_nodes() {
         assert_eq!(scene(name).refusal().code(), code, "{name}");
     }
     let error = Scene::on("deb535-2gpu").annotated("nvidia.com/gdrcopy=all").refusal();
-    assert_eq!(error.code(), Code::NodeMissing);
+    assert_eq!(error.code(), Code::FunctionMissing);
     // What a spec says goes before.
     let scene = scene("nvidia.com/gdrcopy=all").described(
         "g",
