@@ -16,7 +16,7 @@ private_apt() {
     "$2" -q -o Dir::Etc::SourceList="$state/sources.list" -o Dir::Etc::SourceParts=- \
         -o Dir::State="$state/state" -o Dir::State::Lists="$state/lists" -o Dir::Cache="$state/cache" \
         -o Dir::State::status="$state/status" -o APT::Sandbox::User=root \
-        -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
+        -o APT::Architectures="$(dpkg --print-architecture),i386" -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
         "${@:3}"
 }
 

@@ -4,14 +4,16 @@
 use std::collections::BTreeSet;
 
 /// libnvidia-container's lists, with what NVIDIA's runtime adds for graphics.
-pub const REFERENCE: [(&str, &str); 5] = [
+pub const REFERENCE: [(&str, &str); 6] = [
     (
         "utility",
-        "libnvidia-ml libnvidia-cfg nvidia-smi nvidia-debugdump nvidia-persistenced socket",
+        "libnvidia-ml libnvidia-cfg libnvidia-nscq nv-fabricmanager nvidia-smi \
+         nvidia-debugdump nvidia-persistenced socket",
     ),
     (
         "compute",
-        "libcuda libnvidia-opencl libnvidia-gpucomp libnvidia-ptxjitcompiler libnvidia-allocator \
+        "libcuda libcudadebugger libnvidia-fatbinaryloader libnvidia-pkcs11 libnvidia-tileiras \
+         libnvidia-opencl libnvidia-gpucomp libnvidia-ptxjitcompiler libnvidia-allocator \
          libnvidia-compiler libnvidia-pkcs11-openssl3 libnvidia-nvvm nvidia-cuda-mps-control \
          nvidia-cuda-mps-server nvidia-uvm nvidia-uvm-tools",
     ),
@@ -26,6 +28,7 @@ pub const REFERENCE: [(&str, &str); 5] = [
          renderD128",
     ),
     ("ngx", "libnvidia-ngx"),
+    ("display", "nvidia-modeset"),
 ];
 /// What is given beyond the lists: that without which a part does not load.
 pub const BEYOND: [(&str, &str); 2] = [

@@ -11,21 +11,22 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nvidia_oci::elf::{Class, Machine};
-use nvidia_oci::{Config, Driver, FileKind, Host};
+use nvidia_oci::{Capabilities, Config, Driver, FileKind, Host};
 use tests::drivers;
 
 const DRIVERS: [(&str, &str); 2] = [("535", "535.261.03"), ("550", "550.163.01")];
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 const CURRENT: &str = "usr/lib/x86_64-linux-gnu/nvidia/current";
+const DIRS_32: [&str; 2] = ["usr/lib/i386-linux-gnu", "usr/lib/i386-linux-gnu/nvidia/current"];
 
 fn discover(root: &Path, version: &str) -> Driver {
     Driver::discover(&Host::new(root), &Config::default(), Some(version)).unwrap()
 }
 
 /// Regular files of the packages that are libraries of the driver, below the root.
-fn packaged(root: &Path) -> BTreeSet<PathBuf> {
+fn packaged(root: &Path, dirs: [&str; 2]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
-    for dir in [LIBRARIES, CURRENT] {
+    for dir in dirs {
         for entry in fs::read_dir(root.join(dir)).unwrap() {
             let entry = entry.unwrap();
             let name = entry.file_name().into_string().unwrap();
@@ -60,7 +61,7 @@ fn check_libraries(root: &Path, version: &str) -> Driver {
     let driver = discover(root, version);
     assert_eq!((driver.root.as_path(), driver.version.as_str()), (Path::new("/"), version));
     assert_eq!(driver.left_out, []);
-    let expected = packaged(root);
+    let expected = packaged(root, [LIBRARIES, CURRENT]);
     let found: BTreeSet<_> = driver.libraries.iter().map(|library| library.path.clone()).collect();
     assert_eq!(found, expected);
     assert!(found.len() > 25, "{found:?}");
@@ -138,6 +139,38 @@ fn alternatives_change_nothing_but_the_programs() {
         let smi = installed.files.iter().find(|file| file.destination.ends_with("nvidia-smi"));
         assert_eq!(smi.unwrap().destination, Path::new("/usr/bin/nvidia-smi"));
     }
+}
+
+/// Debian's packages for i386 beside those for amd64, as `compat32` wants them.
+#[test]
+fn libraries_of_32_bits_are_found_beside_the_others() {
+    let (name, version) = DRIVERS[0];
+    let copy = tempfile::tempdir_in(drivers()).unwrap();
+    let root = copy.path().join("root");
+    for tree in [name.to_owned(), format!("{name}-32")] {
+        let source = drivers().join(tree).join("root");
+        let status = Command::new("cp").args(["-al", "-T"]).arg(&source).arg(&root).status();
+        assert!(status.unwrap().success());
+    }
+    let driver = discover(&root, version);
+    assert_eq!(driver.left_out, []);
+    let narrow = || driver.libraries.iter().filter(|library| library.class == Class::Elf32);
+    let found: BTreeSet<_> = narrow().map(|library| library.path.clone()).collect();
+    assert_eq!(found, packaged(&root, DIRS_32));
+    assert!(found.len() > 15, "{found:?}");
+    for library in narrow() {
+        assert_eq!(library.machine, Machine::X86);
+        let soname = library.soname.as_deref().expect("a SONAME");
+        let file = library.path.file_name().unwrap();
+        let is_linked = library.links.iter().any(|(link, _)| link == Path::new(soname));
+        assert!(is_linked || file == soname, "{library:?}");
+        assert!(!library.is_for(Capabilities::COMPUTE), "{library:?}");
+    }
+    let cuda = narrow().find(|library| library.name() == "libcuda").unwrap();
+    assert!(cuda.is_for(Capabilities::COMPUTE.or(Capabilities::COMPAT32)));
+    let wide = driver.libraries.iter().filter(|library| library.class == Class::Elf64);
+    let wide: BTreeSet<_> = wide.map(|library| library.path.clone()).collect();
+    assert_eq!(wide, packaged(&root, [LIBRARIES, CURRENT]));
 }
 
 /// As a driver container: links of the tree must not lead to the host's files.

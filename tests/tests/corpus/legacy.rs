@@ -18,17 +18,11 @@ const TWINS: [(&str, &str); 5] = [
     ("host/rhel-580-graphics-0.legacy", "host/rhel-580-idx0.jit"),
 ];
 
-/// What the hosts of the corpus have beyond the drivers that the reference's tables were held
-/// against, and the capability that it is for.
-const FURTHER: [(&str, &str); 2] = [
-    (
-        "graphics",
-        "libnvidia-egl-xcb libnvidia-egl-xlib 20_nvidia_xcb.json 20_nvidia_xlib.json \
-         nvidia_drv.so libglxserver_nvidia 10-nvidia.conf nvidia-drm-outputclass.conf \
-         nvidia-xconfig nvidia_icd.x86_64.json",
-    ),
-    ("display", "nvidia-modeset"),
-];
+/// What the hosts of the corpus have for graphics beyond the drivers that the reference's tables
+/// were held against.
+const GRAPHICS: &str = "libnvidia-egl-xcb libnvidia-egl-xlib 20_nvidia_xcb.json \
+    20_nvidia_xlib.json nvidia_drv.so libglxserver_nvidia 10-nvidia.conf \
+    nvidia-drm-outputclass.conf nvidia-xconfig nvidia_icd.x86_64.json";
 
 /// Which case asked for the same in another mode.
 pub(crate) fn twin<'a>(corpus: &'a Corpus, case: &Case) -> Option<&'a Case> {
@@ -44,12 +38,10 @@ pub(crate) fn twin<'a>(corpus: &'a Corpus, case: &Case) -> Option<&'a Case> {
 pub(crate) fn of_capabilities(added: &Added, spec: &Value) -> Added {
     let Some(capabilities) = capabilities(spec) else { return added.clone() };
     let mut names = reference::names(&capabilities);
-    for (capability, more) in FURTHER {
-        if capabilities.contains(&capability) {
-            names.extend(more.split_whitespace());
-        }
-    }
     let draws = capabilities.contains(&"graphics");
+    if draws {
+        names.extend(GRAPHICS.split_whitespace());
+    }
     let given = |path: &str| is_given(path, &names, draws);
     let mut added = added.clone();
     added.devices.retain(|(path, ..)| given(path));
