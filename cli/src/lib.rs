@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cdi;
 mod config;
 pub mod explain;
 pub mod simulate;
@@ -23,6 +24,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Cdi(cdi::Args),
     Config(config::Args),
     Explain(explain::Args),
     Simulate(simulate::Args),
@@ -33,6 +35,7 @@ enum Command {
 /// Exit code: 0 done, 1 failed, 2 wrong arguments; `explain` also has 3, a refusal.
 pub fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
+        Command::Cdi(args) => cdi::run(&args),
         Command::Config(args) => config::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Simulate(args) => simulate::run(&args),

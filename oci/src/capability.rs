@@ -161,7 +161,7 @@ impl Granted {
         }
     }
 
-    fn whatever_there_is(capabilities: Capabilities) -> Self {
+    pub(crate) fn whatever_there_is(capabilities: Capabilities) -> Self {
         let mandatory = capabilities.and(Capabilities::DEFAULT);
         let capabilities = capabilities.with_foundations();
         Self { capabilities, mandatory, warnings: Vec::new() }

@@ -95,6 +95,9 @@ pub struct Config {
     pub disabled_hooks: DisabledHooks,
     /// Not its flag `disable-ipc-discoverer`: sockets of the driver's daemons are given.
     pub sockets: bool,
+    /// No key of a file: directories of the host where data files of graphics are looked for; none:
+    /// the usual ones of the driver root.
+    pub data_dirs: Vec<PathBuf>,
 }
 
 /// Where libraries go in a container.
@@ -281,6 +284,7 @@ impl Default for Config {
             additional_gids: true,
             disabled_hooks: DisabledHooks::default(),
             sockets: true,
+            data_dirs: Vec::new(),
         }
     }
 }

@@ -10,6 +10,7 @@ mod imex;
 mod inquiry;
 mod loader;
 mod nodes;
+mod parts;
 mod stale;
 mod standing;
 mod vendor;
@@ -21,7 +22,9 @@ use serde::Serialize;
 
 use self::decision::{Decision, check_roots};
 use self::described::Described;
+pub(crate) use self::files::FILE_OPTIONS;
 pub use self::inquiry::{Inquiry, Need};
+pub(crate) use self::parts::Parts;
 pub use self::standing::Standing;
 use crate::capability::Granted;
 use crate::elf::{Class, Machine};

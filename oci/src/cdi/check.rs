@@ -17,22 +17,34 @@ impl Spec {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), Problem> {
-        self.check_version()?;
-        check_kind(&self.kind)?;
-        check_edits(&self.edits).map_err(|fault| in_place("containerEdits", fault))?;
+        self.problems().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// All that is wrong with names, version and edits.
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        problems.extend(self.check_version().err());
+        problems.extend(check_kind(&self.kind).err().map(Problem::from));
+        let faults = check_edits(&self.edits);
+        problems.extend(faults.into_iter().map(|fault| in_place("containerEdits", fault)));
         let mut names = HashSet::new();
         for device in &self.devices {
-            check_device_name(&device.name)?;
+            problems.extend(check_device_name(&device.name).err().map(Problem::from));
             if !names.insert(&device.name) {
-                return Err(Problem::Twice(device.name.clone()));
+                problems.push(Problem::Twice(device.name.clone()));
             }
             let place = || format!("device {}", device.name);
             if device.edits.is_empty() {
-                return Err(in_place(&place(), "its containerEdits change nothing".to_owned()));
+                let fault = "its containerEdits change nothing".to_owned();
+                problems.push(in_place(&place(), fault));
             }
-            check_edits(&device.edits).map_err(|fault| in_place(&place(), fault))?;
+            let faults = check_edits(&device.edits);
+            problems.extend(faults.into_iter().map(|fault| in_place(&place(), fault)));
         }
-        if names.is_empty() { Err(Problem::NoDevices) } else { Ok(()) }
+        if names.is_empty() {
+            problems.push(Problem::NoDevices);
+        }
+        problems
     }
 
     fn check_version(&self) -> Result<(), Problem> {
@@ -68,18 +80,20 @@ fn is_newer(text: &str) -> bool {
     numbers(text).is_some_and(|version| Some(version) > numbers(Version::LATEST.as_str()))
 }
 
-fn check_edits(edits: &ContainerEdits) -> Result<(), String> {
-    check_env(&edits.env)?;
-    edits.device_nodes.iter().try_for_each(check_node)?;
-    edits.hooks.iter().try_for_each(check_hook)?;
+fn check_edits(edits: &ContainerEdits) -> Vec<String> {
+    let mut faults = Vec::new();
+    faults.extend(check_env(&edits.env).err());
+    faults.extend(edits.device_nodes.iter().filter_map(|node| check_node(node).err()));
+    faults.extend(edits.hooks.iter().filter_map(|hook| check_hook(hook).err()));
     for mount in &edits.mounts {
         if mount.host_path.is_empty() || mount.container_path.is_empty() {
             let (from, to) = (&mount.host_path, &mount.container_path);
-            return Err(format!("a mount of {from:?} at {to:?} lacks a path"));
+            faults.push(format!("a mount of {from:?} at {to:?} lacks a path"));
         }
     }
-    edits.intel_rdt.as_ref().map_or(Ok(()), check_rdt)?;
-    check_net_devices(&edits.net_devices)
+    faults.extend(edits.intel_rdt.as_ref().and_then(|rdt| check_rdt(rdt).err()));
+    faults.extend(check_net_devices(&edits.net_devices).err());
+    faults
 }
 
 fn check_env(env: &[String]) -> Result<(), String> {

@@ -7,6 +7,7 @@
 
 mod check;
 pub(crate) mod foreign;
+mod generate;
 mod model;
 mod name;
 mod peek;
@@ -14,11 +15,15 @@ mod problem;
 mod read;
 mod registry;
 mod version;
+mod write;
 mod yaml;
 
+pub use generate::{
+    CSV_FILES, CsvFiles, GenerateMode, Generated, GeneratedHook, Hooks, NameStrategy, Recipe,
+};
 pub use model::{ContainerEdits, Device, DeviceNode, Hook, IntelRdt, Mount, NetDevice, Spec};
 pub use name::{NameError, QualifiedName, check_device_name, check_kind};
 pub use problem::Problem;
-pub use read::{parse, read};
+pub use read::{parse, read, validate};
 pub use registry::{FileProblem, Found, Registry, SpecFile};
 pub use version::Version;

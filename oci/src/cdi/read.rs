@@ -18,6 +18,20 @@ pub fn read(host: &Host, path: &Path) -> Result<Spec, Problem> {
     parse(&bytes)
 }
 
+/// All that is wrong with the spec file `path` of `host`; if it can be parsed, as a spec.
+pub fn validate(host: &Host, path: &Path) -> (Option<Spec>, Vec<Problem>) {
+    let parsed = read_bytes(host, path)
+        .map_err(|error| Problem::Unreadable(error.to_string()))
+        .and_then(|bytes| parse_unchecked(&bytes));
+    match parsed {
+        Ok(spec) => {
+            let problems = spec.problems();
+            (Some(spec), problems)
+        }
+        Err(problem) => (None, vec![problem]),
+    }
+}
+
 /// The bytes of a regular file; opening a FIFO would wait for ever.
 pub(super) fn read_bytes(host: &Host, path: &Path) -> io::Result<Vec<u8>> {
     let metadata = host.metadata(path)?;
@@ -35,20 +49,24 @@ pub(super) fn read_bytes(host: &Host, path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// What is wrong with it.
 pub fn parse(bytes: &[u8]) -> Result<Spec, Problem> {
+    let spec = parse_unchecked(bytes)?;
+    spec.check()?;
+    Ok(spec)
+}
+
+fn parse_unchecked(bytes: &[u8]) -> Result<Spec, Problem> {
     let unparsable = |error: &dyn std::error::Error| Problem::Unparsable(error.to_string());
     let of_yaml = || {
         let text = std::str::from_utf8(bytes).map_err(|error| unparsable(&error))?;
         yaml::from_str(text).map_err(|error| unparsable(&error))
     };
-    let spec: Spec = match is_json(bytes).then(|| serde_json::from_slice(bytes)) {
-        Some(Ok(spec)) => spec,
+    match is_json(bytes).then(|| serde_json::from_slice(bytes)) {
+        Some(Ok(spec)) => Ok(spec),
         // The engines read all as YAML, which lets a comma stand last and a key without quotes.
-        Some(Err(error)) if error.is_syntax() => of_yaml().map_err(|_| unparsable(&error))?,
-        Some(Err(error)) => return Err(unparsable(&error)),
-        None => of_yaml()?,
-    };
-    spec.check()?;
-    Ok(spec)
+        Some(Err(error)) if error.is_syntax() => of_yaml().map_err(|_| unparsable(&error)),
+        Some(Err(error)) => Err(unparsable(&error)),
+        None => of_yaml(),
+    }
 }
 
 /// Whether it looks like an object of JSON; YAML in that style is rare and looks different.

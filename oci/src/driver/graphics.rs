@@ -64,25 +64,29 @@ const X_MODULE_DIRS: [&str; 5] = [
 /// JSON and other data files. One that names a library by a path of the host is of no use.
 pub(super) fn data(
     place: &Place,
+    own_dirs: &[PathBuf],
     library_dirs: &[&Path],
     left_out: &mut Vec<(PathBuf, String)>,
 ) -> Vec<DriverFile> {
-    let usual = place.dirs(DATA_DIRS);
-    // GKE has vulkan's files at the top of its driver root.
-    let vulkan = place.dirs(DATA_DIRS.iter().chain(&["/"]));
+    let on_host = Place { host: place.host, tree: place.host, root: Path::new("/") };
+    let (from, usual, vulkan) = match own_dirs {
+        // GKE has vulkan's files at the top of its driver root.
+        [] => (place, place.dirs(DATA_DIRS), place.dirs(DATA_DIRS.iter().chain(&["/"]))),
+        own => (&on_host, on_host.dirs(own), on_host.dirs(own)),
+    };
     let mut files = Vec::new();
     for (name, container_dir) in DATA {
         let dirs = if name.starts_with("vulkan/") { &vulkan } else { &usual };
-        let file = place.first(FileKind::Data, dirs, name).or_else(|| match name {
+        let file = from.first(FileKind::Data, dirs, name).or_else(|| match name {
             // Debian has it beside libnvoptix, which looks for it there.
             OPTIX => place.first(FileKind::Data, &place.dirs(library_dirs), "nvoptix.bin"),
             _ => None,
         });
         let Some(file) = file else { continue };
-        match library_of(place, &file.source) {
+        match library_of(from, &file.source) {
             Some(library) if library.contains('/') => {
                 let reason = format!("the library that it names, {library}, is at no container's");
-                left_out.push((place.inside(&file), reason));
+                left_out.push((from.inside(&file), reason));
             }
             _ => {
                 files.push(DriverFile { destination: Path::new(container_dir).join(name), ..file })

@@ -27,6 +27,9 @@ const TELLING: [&str; 2] = ["libcuda.so.", "libnvidia-ml.so."];
 /// Programs ask for these by their bare name, whether the host has the link or not.
 const ALWAYS_BARE: [&str; 2] = ["libcuda", "libnvidia-opticalflow"];
 
+/// X asks for it by its bare name.
+const PRODUCER: &str = "libnvidia-vulkan-producer";
+
 /// The directories of libraries of a driver root, each read once.
 #[derive(Debug)]
 pub(super) struct Dirs(Vec<Dir>);
@@ -186,6 +189,30 @@ impl Dir {
 }
 
 impl Library {
+    /// Whether it is a platform library of EGL.
+    pub(super) fn is_platform(&self) -> bool {
+        self.path.file_name().is_some_and(is_external)
+    }
+
+    /// Leaves out links by which only graphics finds it.
+    pub(super) fn leave_out_graphics_links(&mut self) {
+        let is_producer = self.name() == PRODUCER;
+        self.links.retain(|(link, _)| link.components().count() == 1 && !is_producer);
+    }
+
+    /// Reads the library that `path` leads to, with its links, the links of which are those of the
+    /// directory that it lies in.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(crate) fn at(tree: &Host, path: &Path) -> Result<Self, ElfError> {
+        let host::Found { path, metadata } = tree.find(path)?;
+        let mut library = Self::read(tree, &path, &metadata)?;
+        let names = path.parent().and_then(|dir| tree.read_dir(dir).ok()).unwrap_or_default();
+        library.links = links(&library, &names, "");
+        Ok(library)
+    }
+
     /// Reads the library `path`, whose links are resolved.
     fn read(tree: &Host, path: &Path, metadata: &Metadata) -> Result<Self, ElfError> {
         // Opening a pipe would wait for its other end.
@@ -237,7 +264,7 @@ fn links(library: &Library, names: &[OsString], version: &str) -> Vec<(PathBuf, 
         "libnvidia-allocator" if suffix == version => {
             add("gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1");
         }
-        "libnvidia-vulkan-producer" => add(&bare, file),
+        PRODUCER => add(&bare, file),
         _ => {}
     }
     links.dedup();

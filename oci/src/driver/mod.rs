@@ -112,12 +112,24 @@ impl Driver {
         let mut files = files::binaries(&place, &library_dirs, &mut left_out);
         files.extend(files::firmware(&place, &version));
         files.extend(files::sockets(&place));
-        files.extend(graphics::data(&place, &library_dirs, &mut left_out));
+        files.extend(graphics::data(&place, &config.data_dirs, &library_dirs, &mut left_out));
         files.append(&mut modules);
         for (path, _) in &mut left_out {
             *path = below(&root, path);
         }
         Ok(Self { root, version, libraries, files, links, left_out })
+    }
+
+    /// Without what only a desktop has use for: data and modules of graphics, and the libraries and
+    /// links that they lead to. NVIDIA's specs for who manages GPUs are so.
+    pub(crate) fn without_desktop(mut self) -> Self {
+        self.files.retain(|file| !matches!(file.kind, FileKind::Data | FileKind::Module));
+        self.links.clear();
+        self.libraries.retain(|library| !library.is_platform());
+        for library in &mut self.libraries {
+            library.leave_out_graphics_links();
+        }
+        self
     }
 
     /// Where a file of the driver root lies, as the host names it.

@@ -153,6 +153,13 @@ fn kernel_files(host: &Host) -> Result<(Params, Majors)> {
 }
 
 impl Gpu {
+    /// Whether it is divided into MIG devices: the driver then has capabilities of theirs.
+    pub(crate) fn is_divided(&self, host: &Host) -> bool {
+        let path = format!("/proc/driver/nvidia/capabilities/gpu{}/mig", self.minor);
+        let names = host.read_dir(Path::new(&path)).unwrap_or_default();
+        names.iter().any(|name| name.as_encoded_bytes().starts_with(b"gi"))
+    }
+
     /// Its PCI device id, which tells the chip.
     pub(crate) fn device_id(&self, host: &Host) -> Option<u16> {
         let path = Path::new("/sys/bus/pci/devices").join(&self.bus_id).join("device");
@@ -218,6 +225,11 @@ pub(crate) fn nodes_in(
         }
     }
     Ok(Vec::new())
+}
+
+/// The device node `path` below the dev root, if it is there.
+pub(crate) fn node(host: &Host, root: &Path, path: &Path) -> Result<Option<NodeNumbers>> {
+    Nodes::new(host, root.to_owned(), Params::default()).existing(path)
 }
 
 /// The PCI functions that the driver has bound, in PCI order.

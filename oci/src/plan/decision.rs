@@ -40,6 +40,11 @@ impl Decision<'_> {
     /// Something that the container is nothing without cannot be given.
     pub(super) fn make(&self, gpus: &[&Gpu], driver: &Driver, plan: &mut Plan) -> Result<()> {
         self.give_nodes(gpus, plan)?;
+        self.give_driver(driver, plan)
+    }
+
+    /// Gives the files of the driver.
+    pub(super) fn give_driver(&self, driver: &Driver, plan: &mut Plan) -> Result<()> {
         let mut files = Files {
             host: self.host,
             config: self.config,
@@ -61,7 +66,8 @@ impl Decision<'_> {
         Ok(())
     }
 
-    fn give_nodes(&self, gpus: &[&Gpu], plan: &mut Plan) -> Result<()> {
+    /// Gives the nodes of GPUs and those that control the driver.
+    pub(super) fn give_nodes(&self, gpus: &[&Gpu], plan: &mut Plan) -> Result<()> {
         let may_make_nodes = self.inventory.may_make_nodes;
         let mut nodes = plan.nodes(self.host, self.config, self.spec, self.granted, may_make_nodes);
         for gpu in gpus {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A file may be read and executed; a socket of one of the driver's daemons also written to.
-const FILE_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
+pub(crate) const FILE_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 const SOCKET_OPTIONS: [&str; 5] = ["nosuid", "nodev", "rbind", "rprivate", "noexec"];
 
 /// Collects mounts and fix-ups.

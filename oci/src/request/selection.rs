@@ -95,7 +95,7 @@ impl Selector {
 
 impl Selection {
     /// `None`: nothing is asked for.
-    pub(super) fn of(items: &[&str]) -> Option<Self> {
+    pub(crate) fn of(items: &[&str]) -> Option<Self> {
         let items: Vec<&str> =
             items.iter().map(|item| item.trim()).filter(|item| !item.is_empty()).collect();
         Self::of_names(&items)
