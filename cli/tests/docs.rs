@@ -171,6 +171,44 @@ fn kubernetes_examples_fit_the_containerd_ones() {
     assert_eq!(variable["value"].as_str(), Some("all"));
 }
 
+/// What is behind the program in the command line of an example.
+fn assert_generates(words: &[String]) {
+    let [cdi, generate, flags @ ..] = words else { panic!("{words:?}") };
+    assert_eq!((cdi.as_str(), generate.as_str()), ("cdi", "generate"));
+    nvidia_shim::cdi::parse_generate(flags).unwrap();
+    assert!(flags.iter().any(|flag| flag == "--watch"));
+}
+
+#[test]
+fn cdi_examples_call_the_program_rightly() {
+    let unit = read("examples/cdi/nvidia-cdi.service");
+    let lines: Vec<&str> =
+        unit.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let sections: Vec<_> = lines.iter().filter(|line| line.starts_with('[')).collect();
+    assert_eq!(sections, [&"[Unit]", &"[Service]", &"[Install]"]);
+    assert!(lines.iter().all(|line| line.starts_with('[') || line.contains('=')));
+    let command = lines.iter().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+    assert_eq!(words[0], "/usr/local/bin/nvidia-shim");
+    assert_generates(&words[1..]);
+
+    let text = read("examples/cdi/talos-service.yaml");
+    let service = &yaml(&text)[0];
+    assert_eq!(service["name"].as_str(), Some("nvidia-cdi"));
+    let container = &service["container"];
+    assert_eq!(container["entrypoint"].as_str(), Some("/nvidia-shim"));
+    let words = container["args"].as_vec().unwrap().iter();
+    let words: Vec<String> = words.map(|word| word.as_str().unwrap().to_owned()).collect();
+    assert_generates(&words);
+    let places: Vec<&str> = container["mounts"]
+        .as_vec()
+        .unwrap()
+        .iter()
+        .map(|mount| mount["destination"].as_str().unwrap())
+        .collect();
+    assert_eq!(places, ["/host", "/run"]);
+}
+
 /// Also with every setting that stands there as a comment.
 #[test]
 fn the_example_of_settings_is_understood() {

@@ -21,7 +21,7 @@ pub(crate) use self::capabilities::{MANDATORY, is_library, of_control_node};
 pub(crate) use self::root::find_root;
 use crate::elf::{Class, Machine};
 use crate::host::below;
-use crate::{Code, Config, Error, Host, Result};
+use crate::{Capabilities, Code, Config, Error, Host, Result};
 
 /// A driver found on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +123,9 @@ impl Driver {
     /// Without what only a desktop has use for: data and modules of graphics, and the libraries and
     /// links that they lead to. NVIDIA's specs for who manages GPUs are so.
     pub(crate) fn without_desktop(mut self) -> Self {
-        self.files.retain(|file| !matches!(file.kind, FileKind::Data | FileKind::Module));
+        self.files.retain(|file| {
+            file.kind != FileKind::Data && file.capabilities() != Capabilities::GRAPHICS
+        });
         self.links.clear();
         self.libraries.retain(|library| !library.is_platform());
         for library in &mut self.libraries {

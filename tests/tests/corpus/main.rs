@@ -5,6 +5,7 @@ mod compare;
 mod differences;
 mod discovery;
 mod front;
+mod generate;
 mod hooks;
 mod legacy;
 mod lossless;

@@ -16,15 +16,19 @@ const COMPAT_DIR: &str = "/usr/local/cuda/compat";
 /// Describes the GPUs that are asked for.
 pub(super) fn describe(recipe: &Recipe, host: &Host, config: &Config) -> Result<Draft> {
     let parts = Parts::read(host, config)?;
+    let driver = || -> Result<Draft> {
+        let mut draft = common(parts.common()?);
+        draft.common.mask_params = true;
+        draft.common.profile = true;
+        Ok(draft)
+    };
     if recipe.devices == [NONE] {
         let part = Part { env: vec![EMPTY_DEVICE.to_owned()], ..Part::default() };
         let device = Described { names: vec![NONE.to_owned()], part };
-        return Ok(Draft { devices: vec![device], ..common(parts.common()?) });
+        return Ok(Draft { devices: vec![device], ..driver()? });
     }
     let gpus = parts.gpus(&recipe.devices)?;
-    let mut draft = common(parts.common()?);
-    draft.common.mask_params = true;
-    draft.common.profile = true;
+    let mut draft = driver()?;
     let named = recipe.devices.iter().any(|name| name != ALL);
     for gpu in gpus {
         if !named && gpu.is_divided(host) {
