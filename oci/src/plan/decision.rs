@@ -40,6 +40,7 @@ impl Decision<'_> {
     /// Something that the container is nothing without cannot be given.
     pub(super) fn make(&self, gpus: &[&Gpu], driver: &Driver, plan: &mut Plan) -> Result<()> {
         self.give_nodes(gpus, plan)?;
+        plan.fixups.mask_params |= self.masks_params(gpus);
         self.give_driver(driver, plan)
     }
 
@@ -61,7 +62,6 @@ impl Decision<'_> {
         let directories = files.driver_directories();
         self.give_env(directories, plan);
         self.warn(driver, &mut plan.report);
-        plan.fixups.mask_params |= self.masks_params(gpus);
         plan.leave_out_disabled(self.config);
         Ok(())
     }
