@@ -5,7 +5,7 @@
 
 mod entry;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
@@ -148,12 +148,12 @@ impl Edits {
             return Ok(());
         }
         let devices = last_of_each(&self.devices, |device| &device.path);
-        let list = spec.list_mut(&["linux", "devices"])?;
-        let ours = devices.iter().map(|device| clean(&device.path)).collect();
-        list.retain(|entry| !is_among(entry, "path", &ours));
-        for device in devices.iter().filter(|device| !device.bind) {
-            list.push(device.entry()?);
-        }
+        let entry = |device: &&DeviceNode| {
+            let entry = if device.bind { None } else { Some(device.entry()?) };
+            Ok((cleaned(&device.path), entry))
+        };
+        let ours = devices.iter().map(entry).collect::<Result<Vec<_>>>()?;
+        put(spec.list_mut(&["linux", "devices"])?, "path", ours);
         let rules: Vec<Value> = self
             .devices
             .iter()
@@ -162,10 +162,20 @@ impl Edits {
         let mut ours = HashSet::new();
         let mut last: Vec<&Value> = rules.iter().rev().filter(|rule| ours.insert(*rule)).collect();
         last.reverse();
-        // At the end, as a later rule of the list overrides an earlier one.
+        // A later rule of the list overrides an earlier one: what allows counts after what denies.
         let list = spec.list_mut(&["linux", "resources", "devices"])?;
-        list.retain(|present| !ours.contains(present));
-        list.extend(last.into_iter().cloned());
+        let allows = |rule: &Value| rule.get("allow") == Some(&Value::Bool(true));
+        let denied = list.iter().rposition(|rule| !allows(rule)).map_or(0, |last| last + 1);
+        let mut counting: HashSet<Value> =
+            list.iter().skip(denied).filter(|rule| ours.contains(rule)).cloned().collect();
+        let new: Vec<Value> =
+            last.into_iter().filter(|rule| !counting.contains(*rule)).cloned().collect();
+        let mut at = 0..;
+        list.retain(|present| {
+            let counts = at.next().is_some_and(|at| at >= denied);
+            !ours.contains(present) || counts && counting.remove(present)
+        });
+        list.extend(new);
         Ok(())
     }
 
@@ -189,12 +199,10 @@ impl Edits {
             return Ok(());
         }
         let ours = last_of_each(&ours, |mount| &mount.destination);
+        let entry = |mount: &&Mount| Ok((cleaned(&mount.destination), Some(mount.entry()?)));
+        let ours = ours.iter().map(entry).collect::<Result<Vec<_>>>()?;
         let list = spec.list_mut(&["mounts"])?;
-        let places = ours.iter().map(|mount| clean(&mount.destination)).collect();
-        list.retain(|entry| !is_among(entry, "destination", &places));
-        for mount in &ours {
-            list.push(mount.entry()?);
-        }
+        put(list, "destination", ours);
         // What is mounted above another mount would hide it.
         list.sort_by_cached_key(|entry| {
             entry
@@ -209,8 +217,12 @@ impl Edits {
         for hook in &self.hooks {
             let list = spec.list_mut(&["hooks", &hook.hook_name])?;
             let entry = entry::hook(hook)?;
-            if !list.contains(&entry) {
-                list.push(entry);
+            // One that somebody gave before us may lack the environment that ours never lacks.
+            let mut bare = entry.clone();
+            bare.as_object_mut().and_then(|bare| bare.remove("env"));
+            match list.iter_mut().find(|present| **present == entry || **present == bare) {
+                Some(present) => *present = entry,
+                None => list.push(entry),
             }
         }
         Ok(())
@@ -255,15 +267,33 @@ fn is_entry(entry: &str, name: &str) -> bool {
     entry.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }
 
-/// Whether `key` of `entry` is one of the cleaned `paths`, however it is spelled.
-fn is_among(entry: &Value, key: &str, paths: &HashSet<Vec<&OsStr>>) -> bool {
-    let spelled = entry.get(key).and_then(Value::as_str).map(Path::new);
-    spelled.is_some_and(|spelled| paths.contains(&clean(spelled)))
+/// Leaves at each of the cleaned paths our entry alone, or none; `key` has the path of an entry,
+/// however it is spelled. What is there already stays where it is.
+fn put(list: &mut Vec<Value>, key: &str, ours: Vec<(PathBuf, Option<Value>)>) {
+    let mut left: HashMap<&Path, Option<&Value>> =
+        ours.iter().map(|(path, entry)| (path.as_path(), entry.as_ref())).collect();
+    list.retain(|present| {
+        let spelled = present.get(key).and_then(Value::as_str).map(|path| cleaned(Path::new(path)));
+        match spelled.and_then(|path| left.get_mut(path.as_path())) {
+            Some(entry) => entry.take_if(|entry| *entry == present).is_some(),
+            None => true,
+        }
+    });
+    let is_left: Vec<bool> = ours
+        .iter()
+        .map(|(path, _)| left.get(path.as_path()).is_some_and(Option::is_some))
+        .collect();
+    let new = ours.into_iter().zip(is_left).filter(|(_, is_left)| *is_left);
+    list.extend(new.filter_map(|((_, entry), _)| entry));
 }
 
 /// The number of names of a cleaned path; `/` counts as one.
 fn depth(path: &Path) -> usize {
     clean(path).len().max(1)
+}
+
+fn cleaned(path: &Path) -> PathBuf {
+    clean(path).into_iter().collect()
 }
 
 fn clean(path: &Path) -> Vec<&OsStr> {

@@ -55,12 +55,24 @@ const COMMANDS: [(&str, &[&str]); 7] = [
 pub(crate) fn purpose(hook: &Hook) -> Option<Result<Purpose, Unknown>> {
     let program = Path::new(&hook.path).file_name()?.to_str()?;
     let words = hook.args.get(1..).unwrap_or_default();
-    let words = match program.strip_suffix(".real").unwrap_or(program) {
-        "nvidia-cdi-hook" | "nvidia-ctk-hook" => words,
-        "nvidia-ctk" => words.strip_prefix(&["hook".to_owned()])?,
+    // NVIDIA's hook takes `a,b` as two values, its nvidia-ctk does not.
+    let (words, separator) = match program.strip_suffix(".real").unwrap_or(program) {
+        "nvidia-cdi-hook" => (words, Some(',')),
+        "nvidia-ctk-hook" => (words, None),
+        "nvidia-ctk" => (behind_switches(words).strip_prefix(&["hook".to_owned()])?, None),
         _ => return None,
     };
-    Some(command(words))
+    Some(command(behind_switches(words), separator))
+}
+
+/// The words behind switches that only change what is logged.
+fn behind_switches(words: &[String]) -> &[String] {
+    let is_switch = |word: &String| {
+        let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
+        name.starts_with('-') && ["debug", "d", "quiet"].contains(&name.trim_start_matches('-'))
+    };
+    let count = words.iter().take_while(|word| is_switch(word)).count();
+    words.get(count..).unwrap_or_default()
 }
 
 /// The command of a hook, as a person knows it: `nvidia-cdi-hook update-ldcache`.
@@ -70,7 +82,7 @@ pub(crate) fn shown(hook: &Hook) -> String {
     std::iter::once(program.as_ref()).chain(words.map(String::as_str)).collect::<Vec<_>>().join(" ")
 }
 
-fn command(words: &[String]) -> Result<Purpose, Unknown> {
+fn command(words: &[String], separator: Option<char>) -> Result<Purpose, Unknown> {
     let unknown = |what: String| Err(Unknown(what));
     let Some((name, words)) = words.split_first() else {
         return unknown("it has no command".to_owned());
@@ -79,11 +91,13 @@ fn command(words: &[String]) -> Result<Purpose, Unknown> {
         return unknown(format!("its command {name:?} is not known"));
     };
     let given = flag_values(words, flags)?;
-    let all = |flag: &'static str| {
+    let values = |flag: &'static str| {
         given.iter().filter(move |(name, _)| *name == flag).map(|(_, value)| value.as_str())
     };
-    let last =
-        |flag: &'static str| all(flag).next_back().filter(|it| !it.is_empty()).map(str::to_owned);
+    let all = |flag: &'static str| values(flag).flat_map(|it| it.split(|c| separator == Some(c)));
+    let last = |flag: &'static str| {
+        values(flag).next_back().filter(|it| !it.is_empty()).map(str::to_owned)
+    };
     Ok(match *name {
         "create-symlinks" => Purpose::Links(all("link").map(link).collect::<Result<_, _>>()?),
         "update-ldcache" => {
@@ -201,6 +215,14 @@ mod tests {
             let unknown = of(words).unwrap_err();
             assert!(unknown.contains(told), "{words:?}: {unknown}");
         }
+        let links = |program: &str, words: &[&str]| match purpose(&hook(program, words)) {
+            Some(Ok(Purpose::Links(links))) => links.len(),
+            other => panic!("{program} {words:?}: {other:?}"),
+        };
+        let two = "a::/b,c::/d";
+        assert_eq!(links("nvidia-cdi-hook", &["x", "-quiet", "create-symlinks", "--link", two]), 2);
+        let ctk = ["x", "--debug=true", "hook", "-d", "create-symlinks", "--link", "a::/b,c"];
+        assert_eq!(links("nvidia-ctk", &ctk), 1);
         let update =
             hook("/x/nvidia-ctk", &["nvidia-ctk", "hook", "update-ldcache", "--folder", "/a"]);
         assert_eq!(shown(&update), "nvidia-ctk hook update-ldcache");

@@ -127,9 +127,20 @@ impl Registry {
         &self.problems
     }
 
+    /// The problem of a device that more than one file describes, neither going before the other.
+    pub fn conflict(&self, name: &QualifiedName) -> Option<&FileProblem> {
+        let place = self.devices.get(&name.kind)?.get(&name.device).filter(|it| it.conflict)?;
+        let path = &self.files.get(place.file)?.path;
+        let is_of = |problem: &Problem| matches!(problem, Problem::Conflict { devices, .. } if devices.contains(&name.device));
+        self.problems.iter().find(|it| it.path == *path && is_of(&it.problem))
+    }
+
     /// What a person needs to know whose device `name` was not found: which devices and files of
     /// its kind there are, or which kinds, and which files cannot be used.
     pub fn instead_of(&self, name: &QualifiedName) -> String {
+        if let Some(FileProblem { path, problem }) = self.conflict(name) {
+            return format!("{} {problem}", path.display());
+        }
         let mut text = match self.files_of(&name.kind).peekable().peek() {
             Some(_) => self.devices_of(&name.kind),
             None => self.kinds(),

@@ -224,6 +224,35 @@ fn any_name() -> impl Strategy<Value = String> {
         .prop_map(str::to_owned)
 }
 
+#[test]
+fn a_part_applied_again_moves_nothing() {
+    let part = |names: &[&str], minor| Edits {
+        devices: names.iter().map(|name| device(name, minor)).collect(),
+        mounts: names.iter().map(|name| mount("/s", &format!("/m/{name}"))).collect(),
+        hooks: names.iter().map(|name| hook("prestart", &format!("/{name}"), false)).collect(),
+        ..Edits::default()
+    };
+    let (ours, others) = (part(&["a", "b"], 1), part(&["c"], 2));
+    let both = applied(&others, applied(&ours, json!({})));
+    assert_eq!(applied(&ours, both.clone()), both);
+    // One that denies comes between: what allows must come after it.
+    let mut denied = both.clone();
+    let rules = denied["linux"]["resources"]["devices"].as_array_mut().unwrap();
+    rules.push(json!({"allow": false, "access": "rwm"}));
+    let after = applied(&ours, denied);
+    let rules = after["linux"]["resources"]["devices"].as_array().unwrap();
+    assert_eq!((rules.len(), &rules[2]["minor"]), (3, &json!(1)));
+}
+
+#[test]
+fn a_hook_that_was_given_without_environment_has_ours() {
+    let with_env = Hook { env: vec!["A=b".to_owned()], ..hook("prestart", "/h", false) };
+    let edits = Edits { hooks: vec![with_env], ..Edits::default() };
+    let after = applied(&edits, json!({"hooks": {"prestart": [{"path": "/h"}, {"path": "/x"}]}}));
+    let expected = json!([{"path": "/h", "env": ["A=b"]}, {"path": "/x"}]);
+    assert_eq!(after["hooks"]["prestart"], expected);
+}
+
 prop_compose! {
     fn any_edits()(
         names in prop::collection::vec((any_name(), 0..4u32, any::<bool>()), 0..4),
@@ -280,6 +309,26 @@ proptest! {
     fn twice_is_once(edits in any_edits(), spec in any_spec()) {
         let once = applied(&edits, spec);
         prop_assert_eq!(applied(&edits, once.clone()), once);
+    }
+
+    /// What the device cgroup says in the end, the last rule first: as if ours were put last.
+    #[test]
+    fn rules_count_as_if_they_were_last(edits in any_edits(), spec in any_spec()) {
+        let list = |spec: &Value| {
+            let rules = spec["linux"]["resources"]["devices"].as_array();
+            rules.cloned().unwrap_or_default()
+        };
+        let allowed = |rules: &[Value], minor: u64| {
+            rules.iter().rev().find(|rule| rule["minor"] == minor).map(|rule| rule["allow"].clone())
+        };
+        let mut simple = list(&spec);
+        for device in &edits.devices {
+            simple.push(json!({"allow": true, "minor": device.minor}));
+        }
+        let after = list(&applied(&edits, spec));
+        for minor in 0..4 {
+            prop_assert_eq!(allowed(&after, minor), allowed(&simple, minor));
+        }
     }
 
     #[test]

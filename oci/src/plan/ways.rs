@@ -220,7 +220,7 @@ impl<'a> Finder<'a> {
             return self.take(found);
         }
         let vendor = kind.split('/').next().unwrap_or_default();
-        if policy::is_management(kind) && device == "all" {
+        if policy::is_management(kind) && device == "all" && self.config.just_in_time {
             self.ways.manages = true;
         } else if policy::is_nvidia(vendor) && (self.config.just_in_time || kind == JUST_IN_TIME) {
             self.take_live(device);
@@ -320,10 +320,11 @@ impl<'a> Finder<'a> {
         let registry =
             Registry::of_kinds(self.host, &self.config.cdi_spec_dirs, &[name.kind.as_str()]);
         let instead = registry.instead_of(name);
-        let what = format!(
-            "{} asks for {name}, which no CDI spec describes; {instead}",
-            self.request.source
-        );
+        let described = match registry.conflict(name) {
+            Some(_) => "more than one CDI spec describes",
+            None => "no CDI spec describes",
+        };
+        let what = format!("{} asks for {name}, which {described}; {instead}", self.request.source);
         Error::new(Code::UnknownDevice, what)
     }
 }

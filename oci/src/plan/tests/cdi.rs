@@ -233,6 +233,11 @@ fn the_environment_means_what_is_there_first() {
     let forbidden =
         Ask { set: vec![("just-in-time", "false")], ..Ask::by_variable("1", Handler::NvidiaCdi) };
     assert_eq!(node.ways(&forbidden), "NVS-111");
+    let set = vec![("just-in-time", "false"), (KIND, "management.nvidia.com/gpu")];
+    let manages = Ask { set, privileged: true, ..Ask::of("all") };
+    assert_eq!(node.ways(&manages), "-; nvidia.com/gpu=all");
+    node.spec("management.nvidia.com/gpu", "all", &env("M=1"));
+    assert_eq!(node.ways(&manages), "-; management.nvidia.com/gpu=all");
 }
 
 #[test]
