@@ -308,6 +308,8 @@ fn cri_config(modern: bool, dir: &Path, node: Option<&Node>) -> String {
     let mut text = format!(
         "[plugins.'{runtime}']\n\
          restrict_oom_score_adj = true\n\
+         enable_cdi = true\n\
+         cdi_spec_dirs = ['{dir}/cdi']\n\
          {images} = '{pause}'\n\
          [plugins.'{runtime}'.cni]\n\
          conf_dir = '{dir}/cni'\n\
@@ -323,6 +325,9 @@ fn cri_config(modern: bool, dir: &Path, node: Option<&Node>) -> String {
     ] {
         let table = format!("plugins.'{runtime}'.containerd.runtimes.{name}");
         text.push_str(&format!("[{table}]\nruntime_type = '{kind}'\n"));
+        if name == "nvidia-cdi" {
+            text.push_str("container_annotations = ['cdi.k8s.io/*']\n");
+        }
         if name == "front" {
             // As k3s and RKE2 write it for a runtime that they have found.
             let program = product().join("nvidia-container-runtime");

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod capabilities;
+mod cdi;
 mod crashes;
 mod examples;
 mod front;

@@ -43,6 +43,14 @@ impl Cluster {
         Self::on(containerd, node, "front")
     }
 
+    /// Pods of that handler.
+    pub(crate) fn with_handler(release: Release, handler: &'static str) -> Self {
+        let node = Node::new(2);
+        let setup = Setup { cri: true, node: Some(&node), ..Setup::default() };
+        let containerd = Containerd::start_as(release, setup);
+        Self::on(containerd, node, handler)
+    }
+
     fn on(containerd: Containerd, node: Node, handler: &'static str) -> Self {
         containerd.import(&BUSYBOX);
         let cri = Cri::connect(containerd.socket());
@@ -65,8 +73,11 @@ impl Cluster {
     }
 
     pub(crate) fn create(&self, pod: &str, name: &str, gpus: Option<&str>) -> String {
-        let config = container_config(name, gpus);
-        self.cri.create(pod, &self.pod_config, &config).expect("CreateContainer")
+        self.create_as(pod, &container_config(name, gpus))
+    }
+
+    pub(crate) fn create_as(&self, pod: &str, config: &ContainerConfig) -> String {
+        self.cri.create(pod, &self.pod_config, config).expect("CreateContainer")
     }
 
     pub(crate) fn look(&self, container: &str) -> Sight {
@@ -101,7 +112,7 @@ fn pod_config(containerd: &Containerd) -> PodSandboxConfig {
     config
 }
 
-fn container_config(name: &str, gpus: Option<&str>) -> ContainerConfig {
+pub(crate) fn container_config(name: &str, gpus: Option<&str>) -> ContainerConfig {
     let mut config = ContainerConfig::new();
     config.metadata.mut_or_insert_default().name = name.to_owned();
     config.image.mut_or_insert_default().image = BUSYBOX.reference();
