@@ -4,11 +4,14 @@ use std::fs;
 
 use serde_json::{Value, json};
 use tests::cri::messages::{CDIDevice, ContainerConfig};
-use tests::{Release, on_each_containerd};
+use tests::{Containerd, Cuda, GLIBC, Node, Release, Sight, on_each_containerd};
 
 use crate::pods::{Cluster, container_config};
 
-on_each_containerd!(pods_by_cdi_get_a_device_once);
+on_each_containerd!(
+    pods_by_cdi_get_a_device_once,
+    specs_of_nvidias_toolkit_need_none_of_its_programs
+);
 
 /// What the device plugin writes for a GPU: containerd reads it as its own, our shim on the
 /// simulated node.
@@ -87,4 +90,66 @@ fn is_given_once(cluster: &Cluster, pod: &str, config: &ContainerConfig, gpu: us
     assert_eq!(said, ["NVIDIA_VISIBLE_DEVICES=void"]);
     let sight = cluster.look(&container);
     assert_eq!(sight.nodes(), [node.as_str(), "nvidiactl"], "{sight:?}");
+}
+
+const VERSION: &str = "550.163.01";
+
+/// As `nvidia-ctk cdi generate` writes it, in YAML and with all its hooks; kinds come last there.
+fn generated(node: &Node) -> String {
+    let folder = "/usr/lib/x86_64-linux-gnu/nvidia/current";
+    let hook = |words: &[&str]| {
+        let args: Vec<String> = words.iter().map(|word| format!("\n    - {word}")).collect();
+        format!(
+            "  - args:\n    - nvidia-cdi-hook{}\n    env:\n    - NVIDIA_CTK_DEBUG=false\n    \
+             hookName: createContainer\n    path: /usr/bin/nvidia-cdi-hook\n",
+            args.concat()
+        )
+    };
+    let link = format!("libcuda.so.1::{folder}/libcuda.so");
+    let driver = format!("--host-driver-version={VERSION}");
+    let hooks = [
+        hook(&["create-symlinks", "--link", &link]),
+        hook(&["enable-cuda-compat", &driver]),
+        hook(&["update-ldcache", "--folder", folder]),
+        hook(&["disable-device-node-modification"]),
+        hook(&["update-application-profile"]),
+    ];
+    let mount = |name: &str| {
+        let path = format!("{folder}/{name}.so.{VERSION}");
+        format!(
+            "  - containerPath: {path}\n    hostPath: {path}\n    \
+             options: [ro, nosuid, nodev, rbind, rprivate]\n"
+        )
+    };
+    let nodes =
+        ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"].map(|it| format!("  - path: /dev/{it}\n"));
+    format!(
+        "---\ncdiVersion: 0.5.0\ncontainerEdits:\n  deviceNodes:\n{}  env:\n  \
+         - NVIDIA_VISIBLE_DEVICES=void\n  hooks:\n{}  mounts:\n{}{}devices:\n\
+         - containerEdits:\n    deviceNodes:\n    - path: /dev/{}\n  name: \"0\"\nkind: nvidia.com/gpu\n",
+        nodes.concat(),
+        hooks.concat(),
+        mount("libcuda"),
+        mount("libnvidia-ml"),
+        node.gpu(0).node(),
+    )
+}
+
+fn specs_of_nvidias_toolkit_need_none_of_its_programs(release: Release) {
+    let containerd = Containerd::start(release);
+    containerd.import(&GLIBC);
+    let node = Node::new(2);
+    let directory = node.root().join("etc/cdi");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("nvidia.yaml"), generated(&node)).unwrap();
+    for runtime in ["io.containerd.nvidia.v2", "io.containerd.nvidia-cdi.v2"] {
+        let run = containerd.container(&GLIBC, "c").runtime(runtime).on(&node);
+        let output = run.gpus("nvidia.com/gpu=0").run(&["probe", "--cuda"]).ok();
+        let sight = Sight::parse(&output);
+        assert_eq!(sight.cuda, Some(Cuda::Loaded { init: 0, result: 0, count: 1 }), "{sight:?}");
+        assert_eq!(sight.nodes().len(), 4, "{sight:?}");
+        // Of the spec and not of what is there: it has no programs.
+        assert!(!sight.mounts.iter().any(|place| place.ends_with("nvidia-smi")), "{sight:?}");
+        containerd.assert_clean();
+    }
 }
