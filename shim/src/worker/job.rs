@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 /// One Create.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// Whether the caller becomes runc, and so can do nothing to a container that exists.
-    #[serde(default)]
-    pub(crate) before_runc: bool,
     /// The container's id.
     pub(crate) id: String,
     /// Name of the handler, `nvidia` or `nvidia-cdi`.
@@ -27,6 +24,9 @@ pub(crate) struct Job {
     pub(crate) table_file: Option<PathBuf>,
     /// Settings that the name of the program stands for.
     pub(crate) set: Vec<(String, String)>,
+    /// Whether the caller becomes runc, and so can do nothing to a container that exists.
+    #[serde(default)]
+    pub(crate) before_runc: bool,
 }
 
 /// What became of it.
