@@ -52,6 +52,7 @@ pub fn judge(spec: &Spec, config: &Config, handler: Handler) -> Result<Judgement
     if !annotations.is_empty() {
         let Some(reason) = ignored(&annotations, config, handler) else {
             let request = annotations.request(&environment);
+            environment.check_size()?;
             let trust = "annotations are the scheduler's";
             judgement.request = request.map(|request| Request { trust, ..request });
             return Ok(judgement);
@@ -60,8 +61,13 @@ pub fn judge(spec: &Spec, config: &Config, handler: Handler) -> Result<Judgement
     }
     let mounts_trust = trust_of_mounts(config);
     if mounts_trust.is_some() {
-        for place in &mounts.malformed {
-            judgement.warnings.push(format!("mount at {} names no device", place.display()));
+        if let Some((first, others)) = mounts.malformed.split_first() {
+            let more = match others.len() {
+                0 => String::new(),
+                count => format!(" (and {count} others)"),
+            };
+            let what = format!("mount at {}{more} names no device", first.display());
+            judgement.warnings.push(what);
         }
     } else if !mounts.is_empty() {
         let key = "accept-nvidia-visible-devices-as-volume-mounts";
@@ -88,11 +94,13 @@ pub fn judge(spec: &Spec, config: &Config, handler: Handler) -> Result<Judgement
             }
         },
     };
+    environment.check_size()?;
     request.trust = trust;
     if !config.ignore_imex_channels {
-        request.imex = match mounts.imex()? {
-            Some(asked) if mounts_trust.is_some() => Some(asked),
-            _ => judgement.imex_of(&environment, environment_trust, config)?,
+        let by_mounts = mounts_trust.map(|_| mounts.imex()).transpose()?.flatten();
+        request.imex = match by_mounts {
+            Some(asked) => Some(asked),
+            None => judgement.imex_of(&environment, environment_trust, config)?,
         };
     }
     judgement.request = Some(request);
@@ -336,6 +344,8 @@ mod tests {
         assert_eq!(channels(&on, &[], &["imex/1"]), None);
         assert_eq!(channels(&on, &[], &["0", "imex/all"]), Some(Some(ImexChannels::All)));
         assert_eq!(channels(&[], &[ENV], &["imex/1"]), NONE);
+        // What does not count cannot be wrong.
+        assert_eq!(channels(&[], &[ENV], &["imex/x"]), NONE);
         let ignored = [(MOUNTS, "true"), ("features.ignore-imex-channel-requests", "true")];
         assert_eq!(channels(&ignored, &[], &["0", "imex/1"]), NONE);
         // By the environment, which mounts go before.

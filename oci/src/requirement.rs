@@ -78,6 +78,7 @@ pub(crate) fn check(
     }
     let facts = &facts();
     for Requirement { variable, expression } in requirements {
+        findings.cut();
         let refusal = match Expression::parse(expression) {
             Err(part) => {
                 let what = format!("{variable} has {:?}, which is no requirement", shortened(part));
@@ -105,7 +106,21 @@ pub(crate) fn check(
         }
         findings.warnings.push(format!("{refusal} ({DISABLE_REQUIRE} silences this)"));
     }
+    findings.cut();
     Ok(findings)
+}
+
+impl Findings {
+    /// An image may have any number of requirements; what is told of them has an end.
+    fn cut(&mut self) {
+        const TOLD: usize = 16;
+        for lines in [&mut self.met, &mut self.warnings] {
+            if lines.len() > TOLD {
+                lines.truncate(TOLD);
+                lines.push("and so on".to_owned());
+            }
+        }
+    }
 }
 
 impl Expression<'_> {

@@ -4,6 +4,9 @@ use super::environment::{Entry, Environment};
 use super::shortened;
 use crate::Capabilities;
 
+/// As many unknown names are told: a list may have millions.
+const TOLD: usize = 8;
+
 /// Which driver capabilities were asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AskedCapabilities {
@@ -13,7 +16,7 @@ pub enum AskedCapabilities {
     All,
     Listed {
         known: Capabilities,
-        /// As they were written.
+        /// As they were written; the first few.
         unknown: Vec<String>,
     },
 }
@@ -33,7 +36,10 @@ impl AskedCapabilities {
             match Capabilities::named(name) {
                 _ if name == "all" => return Self::All,
                 Some(capability) => known = known.or(capability),
-                None => unknown.push(shortened(name).into_owned()),
+                None if unknown.len() < TOLD && !unknown.iter().any(|told| told == name) => {
+                    unknown.push(shortened(name).into_owned());
+                }
+                None => {}
             }
         }
         if known.is_empty() && unknown.is_empty() {

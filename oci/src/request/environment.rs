@@ -1,6 +1,8 @@
 //! The variables by which a container asks. The last entry of a name counts, as it does for the
 //! container; names of variables live here only.
 
+use std::collections::HashSet;
+
 use crate::{Code, Error, Result};
 
 use super::{AskedCapabilities, ImexRequest, Request, Requirement, Selection, Source, shortened};
@@ -22,6 +24,8 @@ const REQUIRE_JETPACK: &str = "NVIDIA_REQUIRE_JETPACK";
 
 /// The kernel gives no program a longer string of its environment (`MAX_ARG_STRLEN`).
 const LONGEST_VALUE: usize = 128 << 10;
+/// And no larger environment, three quarters of the usual stack (`bprm_stack_limits` of `exec.c`).
+const LARGEST: usize = 6 << 20;
 
 /// The variables that matter.
 #[derive(Debug, Default)]
@@ -31,8 +35,11 @@ pub(crate) struct Environment<'a> {
     cuda_version: Entry<'a>,
     disable_require: Entry<'a>,
     imex_channels: Entry<'a>,
-    /// Each name once, where it stands last.
-    requirements: Vec<(&'a str, &'a str)>,
+    /// As they stand; the last of a name counts.
+    requirements: Vec<(&'a str, Entry<'a>)>,
+    require_cuda: Entry<'a>,
+    /// Of all entries together.
+    size: usize,
     /// Those of `swarm-resource`, in its order.
     swarm: Vec<(&'a str, Entry<'a>)>,
 }
@@ -52,6 +59,7 @@ impl<'a> Environment<'a> {
         let swarm = swarm.iter().map(|name| (name.as_str(), Entry::Absent)).collect();
         let mut environment = Self { swarm, ..Self::default() };
         for entry in entries {
+            environment.size = environment.size.saturating_add(entry.len() + 1);
             let (name, value) = match entry.split_once('=') {
                 Some((name, value)) => (name, Entry::Set(value)),
                 None => (entry, Entry::WithoutValue),
@@ -72,13 +80,26 @@ impl<'a> Environment<'a> {
             DISABLE_REQUIRE => self.disable_require = value,
             IMEX_CHANNELS => self.imex_channels = value,
             _ if name.starts_with(REQUIRE) && !name.starts_with(REQUIRE_JETPACK) => {
-                self.requirements.retain(|(known, _)| *known != name);
-                if let Entry::Set(value) = value {
-                    self.requirements.push((name, value));
+                self.requirements.push((name, value));
+                if name == REQUIRE_CUDA {
+                    self.require_cuda = value;
                 }
             }
             _ => {}
         }
+    }
+
+    /// Sees to it that reading on takes no longer than for what a program can be started with.
+    ///
+    /// # Errors
+    /// [`Code::InvalidRequest`]: the kernel would start none with this environment.
+    pub(crate) fn check_size(&self) -> Result<()> {
+        if self.size <= LARGEST {
+            return Ok(());
+        }
+        let what =
+            format!("the environment has {} bytes, and no program can have more than", self.size);
+        Err(Error::new(Code::InvalidRequest, format!("{what} {LARGEST}")))
     }
 
     /// What is asked for; `None` if nothing.
@@ -146,20 +167,25 @@ impl<'a> Environment<'a> {
             variable: CUDA_VERSION.to_owned(),
             expression: format!("cuda>={}", major_minor(version)),
         });
-        let named = self.requirements.iter().filter(|(_, value)| !value.trim().is_empty());
-        let named = named.map(|(name, value)| Requirement {
-            variable: (*name).to_owned(),
-            expression: (*value).to_owned(),
-        });
-        legacy.into_iter().chain(named).collect()
+        let mut seen = HashSet::new();
+        let last = self.requirements.iter().rev().filter(|(name, _)| seen.insert(*name));
+        let mut named: Vec<Requirement> = last
+            .filter_map(|(name, entry)| match entry {
+                Entry::Set(value) if !value.trim().is_empty() => Some(Requirement {
+                    variable: (*name).to_owned(),
+                    expression: (*value).to_owned(),
+                }),
+                _ => None,
+            })
+            .collect();
+        named.extend(legacy);
+        named.reverse();
+        named
     }
 
     /// The CUDA version of an image from before `NVIDIA_REQUIRE_CUDA`.
     pub(super) fn legacy_image(&self) -> Option<&'a str> {
-        let has_requirement = self
-            .requirements
-            .iter()
-            .any(|(name, value)| *name == REQUIRE_CUDA && !value.is_empty());
+        let has_requirement = matches!(self.require_cuda, Entry::Set(value) if !value.is_empty());
         match self.cuda_version {
             Entry::Set(version) if !version.is_empty() && !has_requirement => Some(version),
             _ => None,
@@ -249,6 +275,29 @@ mod tests {
         assert_eq!(requirements(&env), expected);
         assert_eq!(requirements(&["CUDA_VERSION=9.1.2"]), ["CUDA_VERSION cuda>=9.1"]);
         assert_eq!(requirements(&["CUDA_VERSION=9"]), ["CUDA_VERSION cuda>=9"]);
+    }
+
+    /// Each is looked at once, however many there are.
+    #[test]
+    fn many_requirements_are_the_last_of_each_name() {
+        let entries: Vec<String> =
+            (0..300_000).map(|n| format!("NVIDIA_REQUIRE_{}=a={n}", n % 150_000)).collect();
+        let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
+        let shown = requirements(&entries);
+        assert_eq!(shown.len(), 150_000);
+        assert_eq!(shown[1], "NVIDIA_REQUIRE_1 a=150001");
+    }
+
+    #[test]
+    fn an_environment_that_no_program_could_have_is_refused() {
+        let sized = |bytes: usize| {
+            let entry = "a".repeat(bytes - 1);
+            Environment::of([entry.as_str()].into_iter(), &[]).check_size()
+        };
+        sized(LARGEST).unwrap();
+        let error = sized(LARGEST + 1).unwrap_err();
+        assert_eq!(error.code(), Code::InvalidRequest);
+        assert!(error.to_string().contains("6291457 bytes"), "{error}");
     }
 
     #[test]

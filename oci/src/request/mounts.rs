@@ -2,6 +2,7 @@
 //! the place is what is asked for. Who may mount is checked by the scheduler, unlike who may set a
 //! variable.
 
+use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::{Spec, SpecMount};
@@ -19,6 +20,8 @@ pub(crate) struct MountList {
     pub(crate) imex_channels: Vec<String>,
     /// Places whose names mean nothing.
     pub(crate) malformed: Vec<PathBuf>,
+    /// Items of both lists; those of the second with `true`.
+    seen: HashSet<(bool, String)>,
 }
 
 impl MountList {
@@ -50,17 +53,18 @@ impl MountList {
             self.malformed.push(place);
             return;
         };
-        let (list, item) = match name.split_once('/') {
+        let (is_channel, item) = match name.split_once('/') {
             _ if name.is_empty() => return,
-            None if name == "cdi" || name == "imex" => (&mut self.devices, None),
-            Some(("imex", channel)) => (&mut self.imex_channels, Some(channel.to_owned())),
-            Some(("cdi", device)) => (&mut self.devices, qualified(device)),
-            _ => (&mut self.devices, Some(name.to_owned())),
+            None if name == "cdi" || name == "imex" => (false, None),
+            Some(("imex", channel)) => (true, Some(channel.to_owned())),
+            Some(("cdi", device)) => (false, qualified(device)),
+            _ => (false, Some(name.to_owned())),
         };
+        let list = if is_channel { &mut self.imex_channels } else { &mut self.devices };
         match item {
             None => self.malformed.push(place),
-            Some(item) if list.contains(&item) => {}
-            Some(item) => list.push(item),
+            Some(item) if self.seen.insert((is_channel, item.clone())) => list.push(item),
+            Some(_) => {}
         }
     }
 }
@@ -108,6 +112,14 @@ mod tests {
         assert_eq!(list(&["", "/", "-x/0", "/..", "/../y/0"]), MountList::default());
         let other = [(Path::new("/dev/zero"), Path::new("/var/run/nvidia-container-devices/0"))];
         assert!(MountList::of_mounts(other.into_iter()).is_empty());
+    }
+
+    /// Each is looked at once, however many there are.
+    #[test]
+    fn of_many_places_each_is_listed_once() {
+        let places: Vec<String> = (0..300_000).map(|n| format!("/{}", n % 150_000)).collect();
+        let places: Vec<&str> = places.iter().map(String::as_str).collect();
+        assert_eq!(list(&places).devices.len(), 150_000);
     }
 
     #[test]

@@ -128,6 +128,19 @@ fn nothing_is_refused_where_it_is_only_warned_of() {
     }
 }
 
+#[test]
+fn of_many_requirements_some_are_told() {
+    let node = facts("550.1", &[]);
+    let many = |expression: &str| {
+        let asked = asked("NVIDIA_REQUIRE_X", expression);
+        let asked: Vec<Requirement> = asked.iter().cycle().take(1000).cloned().collect();
+        check(&asked, Requirements::Enforce, || node.clone()).unwrap()
+    };
+    assert_eq!(many("cuda>=1").met.len(), 17);
+    let warnings = many("os=linux").warnings;
+    assert_eq!((warnings.len(), warnings[16].as_str()), (17, "and so on"));
+}
+
 proptest! {
     #[test]
     fn no_expression_makes_it_panic(text in "\\PC{0,40}", near in "(cuda|driver|arch|brand|[<>=!., ]|[0-9x]){0,30}") {

@@ -13,6 +13,7 @@ use crate::table::{compare, line, timed, title};
 
 mod cdi;
 mod front;
+mod inputs;
 mod table;
 
 const ROUNDS: usize = 30;
@@ -26,6 +27,11 @@ const NOISE: &str = "1, but for noise";
 const SLEEP: [&str; 2] = ["sleep", "1000000"];
 
 fn main() {
+    // By name alone, as it needs no containerd.
+    if std::env::args().any(|word| word == "inputs") {
+        inputs::measure();
+        return;
+    }
     let node = Node::new(8);
     drivers();
     println!("{ROUNDS} rounds in turns; ratios are to the stock shim, of quarters and of medians");
@@ -59,6 +65,7 @@ fn main() {
     }
     cdi::measure();
     front::measure(&node);
+    inputs::measure();
     title("work in Create, 8 GPUs, driver 550");
     for mounts in [0, MOUNTS] {
         for (capabilities, setting) in [("default", "auto"), ("all", "all")] {
