@@ -4,6 +4,7 @@ mod attacks;
 mod capabilities;
 mod cdi;
 mod crashes;
+mod engines;
 mod examples;
 mod front;
 mod gpus;

@@ -43,6 +43,14 @@ impl Cluster {
         Self::on(containerd, node, "front")
     }
 
+    /// Pods of the stock shim and plain runc on a node that is the host itself.
+    pub(crate) fn with_stock(release: Release) -> Self {
+        let node = Node::new(2);
+        let setup = Setup { cri: true, host: Some(&node), ..Setup::default() };
+        let containerd = Containerd::start_as(release, setup);
+        Self::on(containerd, node, "runc")
+    }
+
     /// Pods of that handler.
     pub(crate) fn with_handler(release: Release, handler: &'static str) -> Self {
         let node = Node::new(2);
