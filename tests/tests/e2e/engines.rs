@@ -147,7 +147,7 @@ fn own_etc(layers: &Path) {
     // An upper layer must not be on another overlay.
     mount(Some("tmpfs"), layers, Some("tmpfs"), MsFlags::empty(), none).expect("tmpfs");
     let [upper, work] = ["upper", "work"].map(|name| layers.join(name));
-    [&upper, &work].map(|dir| fs::create_dir(dir).expect("a layer"));
+    fs::create_dir(&upper).and_then(|()| fs::create_dir(&work)).expect("layers");
     let options = format!("lowerdir=/etc,upperdir={},workdir={}", upper.display(), work.display());
     mount(Some("overlay"), "/etc", Some("overlay"), MsFlags::empty(), Some(options.as_str()))
         .expect("overlay");
