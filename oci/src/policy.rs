@@ -381,6 +381,7 @@ mod tests {
             ("nvidia.com/gpu=0", "auto", env, true),
             ("nvidia.com/gpu=0,a.b/c=d", "auto", env, true),
             ("nvidia.com/gpu=0,0", "auto", env, false),
+            ("nvidia.com/gpu=0,", "auto", env, false),
             ("nvidia.com/gpu=0, a.b/c=d", "auto", env, false),
             ("", "auto", env, false),
             ("nvidia.com/gpu=0", "jit-cdi", env, false),

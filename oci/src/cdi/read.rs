@@ -62,9 +62,9 @@ fn parse_unchecked(bytes: &[u8]) -> Result<Spec, Problem> {
     };
     match is_json(bytes).then(|| serde_json::from_slice(bytes)) {
         Some(Ok(spec)) => Ok(spec),
-        // The engines read all as YAML, which lets a comma stand last and a key without quotes.
-        Some(Err(error)) if error.is_syntax() => of_yaml().map_err(|_| unparsable(&error)),
-        Some(Err(error)) => Err(unparsable(&error)),
+        // The engines read all as YAML, which lets a comma stand last, a key without quotes, and a
+        // number for a name.
+        Some(Err(error)) => of_yaml().map_err(|_| unparsable(&error)),
         None => of_yaml(),
     }
 }

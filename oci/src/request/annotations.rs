@@ -38,8 +38,9 @@ impl<'a> Annotations<'a> {
         };
         let mut entries: Vec<_> = annotations.filter(|(key, _)| asks(key)).collect();
         entries.sort_unstable();
-        let values = entries.iter().flat_map(|(_, value)| value.split(','));
-        let names = values.filter(|name| !name.is_empty()).collect();
+        // Beside others nothing is a name too, and a wrong one.
+        let values = entries.iter().map(|(_, value)| *value).filter(|value| !value.is_empty());
+        let names = values.flat_map(|value| value.split(',')).collect();
         Self { entries, names }
     }
 
@@ -68,7 +69,7 @@ mod tests {
     fn names_are_in_the_order_of_keys() {
         let map = [("cdi.k8s.io/b", "a/b=2,a/b=3"), ("cdi.k8s.io/a", "a/b=1"), ("x", "a/b=4")];
         assert_eq!(names(&map), ["a/b=1", "a/b=2", "a/b=3"]);
-        assert_eq!(names(&[("cdi.k8s.io/a", ""), ("nvidia.cdi.k8s.io/x", " 0,")]), [" 0"]);
+        assert_eq!(names(&[("cdi.k8s.io/a", ""), ("nvidia.cdi.k8s.io/x", " 0,")]), [" 0", ""]);
     }
 
     #[test]
@@ -87,7 +88,7 @@ mod tests {
             let prefixes = crate::config::ANNOTATION_PREFIXES.map(str::to_owned);
             let map = map.iter().map(|(key, value)| (key.as_str(), value.as_str()));
             let annotations = Annotations::of(map, &prefixes);
-            prop_assert!(annotations.names.iter().all(|name| !name.is_empty() && !name.contains(',')));
+            prop_assert!(annotations.names.iter().all(|name| !name.contains(',')));
             let _ = annotations.are_qualified();
         }
     }

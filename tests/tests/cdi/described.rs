@@ -48,7 +48,9 @@ fn an_unknown_name_is_refused_with_what_there_is_instead() {
         assert_eq!(error.code(), Code::UnknownDevice);
         assert!(error.to_string().contains(told), "{error}");
     }
-    for name in ["vendor.example/dev=", "vendor.example/dev=a b", "a/b/c=d"] {
+    for name in
+        ["vendor.example/dev=", "vendor.example/dev=a b", "a/b/c=d", "vendor.example/dev=x,"]
+    {
         let error = scene_asking(&scene, name).unwrap_err();
         assert_eq!(error.code(), Code::InvalidRequest, "{error}");
     }

@@ -139,6 +139,13 @@ fn what_is_not_in_the_specification_is_refused() {
 }
 
 #[test]
+fn a_number_is_a_name_in_json_too() {
+    let spec = r#"{"cdiVersion": "0.5.0", "kind": "a.b/c",
+        "devices": [{"name": 0, "containerEdits": {"env": ["A=1"]}}]}"#;
+    assert_eq!(parse(spec.as_bytes()).unwrap().devices[0].name, "0");
+}
+
+#[test]
 fn a_version_has_what_it_says() {
     let gids = json!({"additionalGids": [1]});
     let low = said(problem("0.6.0", &gids));
