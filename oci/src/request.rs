@@ -85,8 +85,14 @@ impl fmt::Display for Source {
 }
 
 fn assignments(list: &[(String, String)]) -> String {
-    let shown = |(name, value): &(String, String)| format!("{name}={}", shortened(value));
-    list.iter().map(shown).collect::<Vec<_>>().join(" and ")
+    const MOST: usize = 4;
+    let shown =
+        |(name, value): &(String, String)| format!("{}={}", shortened(name), shortened(value));
+    let mut text = list.iter().take(MOST).map(shown).collect::<Vec<_>>().join(" and ");
+    if let Some(more) = list.len().checked_sub(MOST).filter(|more| *more > 0) {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
 }
 
 impl Annotations<'_> {
@@ -154,5 +160,8 @@ mod tests {
         for source in [variables, Source::VolumeMounts(vec![long])] {
             assert!(source.to_string().chars().count() < 200, "{source}");
         }
+        let many = (0..5000).map(|number| (format!("k/{number}"), "a/b=c".to_owned()));
+        let many = Source::Annotations(many.collect()).to_string();
+        assert!(many.ends_with("k/3=a/b=c and 4996 more"), "{many}");
     }
 }

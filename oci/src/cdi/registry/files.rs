@@ -10,7 +10,7 @@ use super::{FileProblem, SpecFile};
 use crate::cdi::read::{LIMIT, read_bytes};
 use crate::cdi::{Problem, QualifiedName, parse, peek};
 use crate::host::Found;
-use crate::{Host, trust};
+use crate::{Error, Host, trust};
 
 /// What lies in the directories.
 #[derive(Default)]
@@ -55,11 +55,12 @@ impl Wanted<'_> {
 
 /// Whether `text` has `word`, and neither before nor behind it what could be part of a name.
 fn has_word(text: &str, word: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(byte);
     text.match_indices(word).any(|(at, _)| {
         let before = text.as_bytes().get(..at).and_then(<[u8]>::last);
         let behind = text.as_bytes().get(at + word.len());
-        ![before, behind].into_iter().flatten().any(|byte| is_part(*byte))
+        // Behind a key in quotes the colon may stand right before its value.
+        !before.is_some_and(|byte| is_part(byte) && *byte != b':') && !behind.is_some_and(is_part)
     })
 }
 
@@ -84,10 +85,18 @@ fn distinct<'a>(host: &Host, directories: &'a [PathBuf]) -> Vec<&'a Path> {
     distinct.into_iter().map(|(_, directory)| directory).collect()
 }
 
+/// Without the name of what is at `path`: a problem is shown behind it.
+fn untrusted(error: &Error, name: &str, path: &Path) -> Problem {
+    let what = error.what();
+    let named = format!("{name} {} ", path.display());
+    Problem::Untrusted(what.strip_prefix(&named).unwrap_or(what).to_owned())
+}
+
 impl Files {
     fn take_directory(&mut self, host: &Host, directory: &Path, rank: usize, wanted: &Wanted<'_>) {
-        if let Err(error) = trust::check(host, directory, "CDI spec directory") {
-            self.note(directory, Problem::Untrusted(error.what().to_owned()));
+        const DIRECTORY: &str = "CDI spec directory";
+        if let Err(error) = trust::check(host, directory, DIRECTORY) {
+            self.note(directory, untrusted(&error, DIRECTORY, directory));
             return;
         }
         let names = match host.read_dir(directory) {
@@ -126,7 +135,7 @@ impl Files {
             return Ok(());
         }
         trust::check_file(host, path, "CDI spec")
-            .map_err(|error| Problem::Untrusted(error.what().to_owned()))?;
+            .map_err(|error| untrusted(&error, "CDI spec", path))?;
         let text = read_bytes(host, path).map_err(unreadable)?;
         if !wanted.text(&text) {
             return Ok(());

@@ -165,6 +165,9 @@ fn only_files_that_may_describe_a_device_are_parsed() {
     assert_eq!(from(&read("a.b/c=z"), "a.b/c=z"), Some("etc/cdi/2.json"));
     assert_eq!(read("a.b/c=z").problems(), []);
     assert_eq!(from(&read("d.e/f=x"), "d.e/f=x"), Some("etc/cdi/3.json"));
+    let close = "{\"cdiVersion\":0.6.0,\"kind\":g.h/i,\"devices\":[{\"name\":q,\"containerEdits\":{\"env\":[FROM=4]}}]}";
+    scene.write("etc/cdi/4.yaml", close);
+    assert_eq!(from(&read("g.h/i=q"), "g.h/i=q"), Some("4"));
 }
 
 #[test]
