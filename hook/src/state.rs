@@ -34,8 +34,12 @@ pub fn container_root(file: Option<&Path>) -> Result<PathBuf> {
             Error::new(Code::SpecUnreadable, what)
         })
     };
+    // crun says it as the spec does: below the bundle, if it does not begin with a slash.
     if let Some(root) = text("root") {
-        return absolute(root, "root");
+        return match text("bundle") {
+            Some(bundle) if !root.starts_with('/') => Ok(absolute(bundle, "bundle")?.join(root)),
+            _ => absolute(root, "root"),
+        };
     }
     let bundle = text("bundle").ok_or_else(|| {
         Error::new(Code::SpecUnreadable, format!("{place}: neither root nor bundle is there"))
@@ -84,6 +88,7 @@ mod tests {
         assert_eq!(root(r#"{"bundle": "DIR", "x": [1]}"#, config).unwrap(), "DIR/rootfs");
         assert_eq!(root(r#"{"bundle": "DIR", "root": ""}"#, config).unwrap(), "DIR/rootfs");
         assert_eq!(root(r#"{"bundle": "DIR", "root": "/r"}"#, config).unwrap(), "/r");
+        assert_eq!(root(r#"{"bundle": "DIR", "root": "r"}"#, config).unwrap(), "DIR/r");
         let absolute = r#"{"root": {"path": "/elsewhere"}}"#;
         assert_eq!(root(r#"{"bundle": "DIR"}"#, absolute).unwrap(), "/elsewhere");
     }

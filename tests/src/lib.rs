@@ -28,7 +28,7 @@ pub use drivers::drivers;
 pub use events::{Begun, Events};
 pub use image::{BUSYBOX, BUSYBOX_LAYERED, GLIBC, GLIBC_LAYERED, Image};
 pub use node::{Gpu, Node};
-pub use release::{Release, crun};
+pub use release::{Release, crun, newer_crun};
 pub use sight::{Cuda, Sight};
 
 /// Makes of each named `fn(Release)` one test for each containerd.

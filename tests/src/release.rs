@@ -73,6 +73,23 @@ pub fn crun(dir: &Path) -> PathBuf {
     program
 }
 
+/// trixie's crun, which knows the specs of newer containerds. It needs that suite's libraries, and
+/// executes itself again: so they are written into the program.
+pub fn newer_crun(dir: &Path) -> PathBuf {
+    let (usr, program) = (fetched("crun-trixie").join("usr"), dir.join("crun"));
+    let libraries = usr.join(format!("lib/{}-linux-gnu", std::env::consts::ARCH));
+    let loader = match std::env::consts::ARCH {
+        "aarch64" => "ld-linux-aarch64.so.1",
+        _ => "ld-linux-x86-64.so.2",
+    };
+    fs::copy(usr.join("bin/crun"), &program).expect("crun");
+    let mut patchelf = Command::new(fetched("patchelf").join("usr/bin/patchelf"));
+    patchelf.arg("--set-interpreter").arg(libraries.join(loader));
+    patchelf.args(["--force-rpath", "--set-rpath"]).arg(&libraries).arg(&program);
+    build::succeed(&mut patchelf);
+    program
+}
+
 /// A program of this machine.
 pub(crate) fn installed(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -17,6 +17,7 @@ on_each_containerd!(
     sees_its_gpu_and_loads_the_driver,
     starts_again_on_the_same_snapshot,
     lives_and_is_killed,
+    crun_behind_it,
     says_no_as_runc_does,
     who_asks_for_nothing_is_not_touched,
     every_name_is_a_runtime,
@@ -148,11 +149,15 @@ fn pods_as_k3s_runs_them(release: Release) {
     cluster.remove(&pod);
 }
 
-/// Debian's crun is of the installed containerd's age: newer ones write specs that it does not know.
-#[test]
-fn crun_behind_it() {
-    let (containerd, node) = machine(Release::Installed, &GLIBC);
-    let crun = tests::crun(&containerd.path(""));
+/// Debian's crun is of the installed containerd's age: newer ones write specs that it does not know,
+/// and trixie's does.
+fn crun_behind_it(release: Release) {
+    let (containerd, node) = machine(release, &GLIBC);
+    let dir = containerd.path("");
+    let crun = match release {
+        Release::Installed => tests::crun(&dir),
+        Release::V1_7 | Release::V2_1 => tests::newer_crun(&dir),
+    };
     node.set_runtimes(&[&crun]);
     // It refuses to work where version 2 of cgroups lies beside version 1.
     let alone = containerd.inside(|| umount("/sys/fs/cgroup/unified"));
