@@ -6,7 +6,7 @@
 use super::functions::Function;
 use super::{gpus, stale};
 use crate::cdi::{Found, QualifiedName, Registry};
-use crate::request::{Selection, Selector};
+use crate::request::{Selection, Selector, Source};
 use crate::{
     Code, Config, Error, Handler, Host, Inventory, Mode, Request, Result, Spec, StaleSpec, policy,
 };
@@ -298,13 +298,28 @@ impl<'a> Finder<'a> {
         } else if GPU_KINDS.contains(&name.kind.as_str()) {
             self.take_live(&name.device);
         } else if let Some(function) = Function::named(name)? {
-            if !self.ways.functions.contains(&function) {
+            if let Some(why) = self.disregarded(&function) {
+                let what = format!("{} asks for {name}, which does not count", self.request.source);
+                self.ways.warnings.push(format!("{what}: {why}"));
+            } else if !self.ways.functions.contains(&function) {
                 self.ways.functions.push(function);
             }
         } else {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Why a function is not given: what holds for IMEX channels by the variable of their own holds
+    /// for their CDI names too.
+    fn disregarded(&self, function: &Function) -> Option<&'static str> {
+        let Function::ImexChannel(number) = function else { return None };
+        if self.config.ignore_imex_channels {
+            return Some("ignore-imex-channel-requests is set");
+        }
+        let of_image = matches!(self.request.source, Source::Variables(_));
+        (of_image && number.is_none())
+            .then_some("only annotations and volume mounts may ask for all channels")
     }
 
     fn take_live(&mut self, device: &str) {

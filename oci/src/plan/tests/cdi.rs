@@ -241,6 +241,18 @@ fn the_environment_means_what_is_there_first() {
 }
 
 #[test]
+fn an_image_does_not_take_every_channel_of_a_node() {
+    let node = Node::new();
+    let all = "nvidia.com/imex-channel=all";
+    assert_eq!(node.ways(&Ask::of(all)), "-; ; 1");
+    assert_eq!(node.ways(&Ask::by_variable(all, Handler::Nvidia)), "-; ");
+    let one = "nvidia.com/imex-channel=0";
+    assert_eq!(node.ways(&Ask::by_variable(one, Handler::Nvidia)), "-; ; 1");
+    let set = vec![("features.ignore-imex-channel-requests", "true")];
+    assert_eq!(node.ways(&Ask { set, ..Ask::of(one) }), "-; ");
+}
+
+#[test]
 fn a_stale_spec_is_healed_where_what_it_names_is_there() {
     let node = Node::new();
     let nodes = |nodes: Value| json!({"deviceNodes": nodes});
