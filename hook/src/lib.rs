@@ -35,6 +35,7 @@ mod profile;
 mod rootfs;
 mod state;
 mod target;
+mod unlocked;
 mod upper;
 mod wake;
 mod way;

@@ -82,7 +82,17 @@ impl Rootfs {
 
     /// Whether it is mounted so that nothing can be written.
     pub(crate) fn is_read_only(&self) -> io::Result<bool> {
-        Ok(fstatvfs(&self.root)?.flags().contains(FsFlags::ST_RDONLY))
+        Ok(self.flags()?.contains(FsFlags::ST_RDONLY))
+    }
+
+    /// What its mount has.
+    pub(crate) fn flags(&self) -> io::Result<FsFlags> {
+        Ok(fstatvfs(&self.root)?.flags())
+    }
+
+    /// A path that leads to its root as long as it is held.
+    pub(crate) fn by_handle(&self) -> String {
+        format!("/proc/self/fd/{}", self.root.as_raw_fd())
     }
 
     /// What `path` is, links followed.

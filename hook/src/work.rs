@@ -11,6 +11,7 @@ use crate::covers::Covers;
 use crate::directory::Owner;
 use crate::rootfs::refusal;
 use crate::target::Target;
+use crate::unlocked::while_writable;
 use crate::{Rootfs, compat, files, folders, image, ldcache, links, modes, params, profile};
 
 /// What is to be done; in this order it is.
@@ -63,9 +64,15 @@ impl Work {
     /// path in the container. What was done before stays.
     pub fn carry_out(&self, root: &Path) -> Result<()> {
         let rootfs = open(root)?;
-        let image = image::facts(&rootfs)?;
+        let written = while_writable(&rootfs, || self.write(&rootfs));
+        written.map_err(refusal(Code::FixupFailed, Path::new("/")))??;
+        if self.mask_params { params::mask(&rootfs) } else { Ok(()) }
+    }
+
+    fn write(&self, rootfs: &Rootfs) -> Result<()> {
+        let image = image::facts(rootfs)?;
         // Ids are those of the namespace that we are in.
-        let mut target = Target::in_place(&rootfs, Owner::default(), Covers::default())?;
+        let mut target = Target::in_place(rootfs, Owner::default(), Covers::default())?;
         let mut cache = match image.libc {
             _ if self.compat.is_none() && self.folders.is_none() => None,
             Some(Libc::Musl) => None,
@@ -74,7 +81,7 @@ impl Work {
         };
         links::apply(&mut target, &self.links)?;
         files::apply(&mut target, &self.files)?;
-        modes::apply(&rootfs, &self.modes)?;
+        modes::apply(rootfs, &self.modes)?;
         if let Some(host) = &self.compat {
             compat::apply(&mut target, host, cache.as_mut())?;
         }
@@ -86,8 +93,7 @@ impl Work {
         if self.profile {
             profile::apply(&mut target)?;
         }
-        target.finish()?;
-        if self.mask_params { params::mask(&rootfs) } else { Ok(()) }
+        target.finish().map(drop)
     }
 }
 

@@ -110,6 +110,23 @@ fn nothing_is_copied_out_of_a_mount() {
     });
 }
 
+/// As crun has it when it calls hooks.
+#[test]
+fn a_read_only_root_is_written_and_is_read_only_again() {
+    let fixture = Fixture::new();
+    container(&fixture, &[fixture.overlay()], |root| {
+        let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+        let nothing = None::<&str>;
+        mount(nothing, root, nothing, read_only | MsFlags::MS_NOSUID, nothing).unwrap();
+        work("create-symlinks --link y::/etc/x").carry_out(root).unwrap();
+        assert_eq!(fs::read_link(root.join("etc/x")).unwrap(), Path::new("y"));
+        assert!(fs::write(root.join("etc/new"), "").is_err());
+        let mounts = fs::read_to_string("/proc/thread-self/mounts").unwrap();
+        let line = mounts.lines().find(|line| line.contains(root.to_str().unwrap())).unwrap();
+        assert!(line.contains(" ro,nosuid,"), "{line}");
+    });
+}
+
 #[test]
 fn the_hosts_own_root_is_refused() {
     for root in ["/", "/proc/self/root"] {

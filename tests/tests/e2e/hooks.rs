@@ -170,6 +170,14 @@ fn bundle(containerd: &Containerd, node: &Node, root: &Path, command: &[&str]) -
     file
 }
 
+/// The same with a root that the container may not write.
+fn read_only(bundle: PathBuf) -> PathBuf {
+    let text = fs::read_to_string(&bundle).expect("spec.json");
+    let text = text.replace(r#""root":{"#, r#""root":{"readonly":true,"#);
+    fs::write(&bundle, text).expect("spec.json");
+    bundle
+}
+
 /// Runs such a bundle on the stock shim and runc; `None`: runc, else that runtime.
 fn run_bundle(containerd: &Containerd, file: &Path, runtime: Option<&Path>) -> Output {
     let config = format!("--config={}", file.display());
@@ -247,6 +255,13 @@ fn crun_runs_them_too() {
         let output = run_bundle(&containerd, &file, Some(&crun)).ok();
         assert_eq!(Sight::parse(&output).cuda, ONE_GPU);
     }
+    // There the root is read-only already when hooks are called, and must be afterwards.
+    fs::remove_dir_all(&root).expect("remove");
+    GLIBC.unpack(&root);
+    let script = ["sh", "-c", "probe --cuda && ! touch /new"];
+    let file = read_only(bundle(&containerd, &node, &root, &script));
+    let output = run_bundle(&containerd, &file, Some(&crun)).ok();
+    assert_eq!(Sight::parse(&output).cuda, ONE_GPU);
     containerd.assert_clean();
 }
 
