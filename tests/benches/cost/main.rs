@@ -13,6 +13,7 @@ use crate::table::{compare, line, timed, title};
 
 mod cdi;
 mod front;
+mod generate;
 mod inputs;
 mod table;
 
@@ -65,6 +66,7 @@ fn main() {
     }
     cdi::measure();
     front::measure(&node);
+    generate::measure();
     inputs::measure();
     title("work in Create, 8 GPUs, driver 550");
     for mounts in [0, MOUNTS] {

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,10 +14,10 @@ use nix::sys::signalfd::SignalFd;
 use nvidia_oci::Host;
 use nvidia_oci::cdi::Spec;
 
-/// Milliseconds between looks at what no event tells of.
-const INTERVAL: u16 = 5_000;
-/// Without an event for so many milliseconds, an installation is taken to be done.
-const SETTLED: u16 = 1_000;
+/// Between looks at what no event tells of.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// Without an event for so long, an installation is taken to be done.
+const SETTLED: Duration = Duration::from_secs(1);
 /// An installation that takes longer is described twice.
 const MOST_EVENTS: usize = 100;
 /// Directories of device nodes, and how names in them begin that matter.
@@ -137,12 +138,16 @@ impl Changes {
         signals: &SignalFd,
         is_other: impl Fn() -> bool,
     ) -> anyhow::Result<bool> {
+        let mut look = Instant::now() + INTERVAL;
         loop {
-            match self.next(signals, INTERVAL)? {
+            let left = look.saturating_duration_since(Instant::now());
+            match self.next(signals, left)? {
                 Woken::Signal => return Ok(false),
                 Woken::Event => break,
+                // Something that does not matter, in a directory that does.
+                Woken::Nothing if Instant::now() < look => {}
                 Woken::Nothing if is_other() => return Ok(true),
-                Woken::Nothing => {}
+                Woken::Nothing => look = Instant::now() + INTERVAL,
             }
         }
         for _ in 0..MOST_EVENTS {
@@ -155,9 +160,11 @@ impl Changes {
         Ok(true)
     }
 
-    fn next(&self, signals: &SignalFd, milliseconds: u16) -> anyhow::Result<Woken> {
+    fn next(&self, signals: &SignalFd, time: Duration) -> anyhow::Result<Woken> {
         let mut sources = [self.inotify.as_fd(), signals.as_fd()]
             .map(|source| PollFd::new(source, PollFlags::POLLIN));
+        // Rounded up: a wait for less than a millisecond is not to be none.
+        let milliseconds = u16::try_from(time.as_millis() + 1).unwrap_or(u16::MAX);
         match poll(&mut sources, PollTimeout::from(milliseconds)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
