@@ -1,7 +1,7 @@
 //! `nvidia-shim cdi generate --watch`: the file follows what is there, and a signal ends it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,45 +15,61 @@ use nvidia_shim::simulate::{Layout, Node};
 const PATIENCE: Duration = Duration::from_secs(60);
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu/nvidia/current";
 
-struct Watcher(Child);
+struct Watcher {
+    child: Child,
+    /// What it says.
+    log: PathBuf,
+}
 
 impl Watcher {
     fn start(node: &Path, output: &Path) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nvidia-shim"));
         command.args(["cdi", "generate", "--watch", "--host-root"]).arg(node);
         command.arg("--output").arg(output);
-        Self(command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
+        let log = node.with_file_name("log");
+        command.stdin(Stdio::null()).stderr(fs::File::create(&log).unwrap());
+        Self { child: command.spawn().unwrap(), log }
     }
 
-    fn end(mut self) -> String {
-        let pid = Pid::from_raw(self.0.id().try_into().unwrap());
+    #[track_caller]
+    fn says(&self, text: &str) {
+        eventually(|| fs::read_to_string(&self.log).unwrap().contains(text));
+    }
+
+    fn end(mut self) {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap());
         kill(pid, Signal::SIGTERM).unwrap();
-        assert!(self.0.wait().unwrap().success());
-        std::io::read_to_string(self.0.stderr.take().unwrap()).unwrap()
+        assert!(self.child.wait().unwrap().success());
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
         // It has ended already, unless the test failed.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[track_caller]
+fn eventually(is_true: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_true() {
+        assert!(begin.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Waits until the file is a spec of which that is true; it is never anything but a whole spec.
 #[track_caller]
 fn wait(output: &Path, is_true: impl Fn(&Spec) -> bool) {
-    let begin = Instant::now();
-    loop {
-        match cdi::read(&Host::new("/"), output) {
-            Ok(spec) if is_true(&spec) => return,
-            Ok(_) => {}
-            Err(problem) => assert!(!output.exists(), "{problem}"),
+    eventually(|| match cdi::read(&Host::new("/"), output) {
+        Ok(spec) => is_true(&spec),
+        Err(problem) => {
+            assert!(!output.exists(), "{problem}");
+            false
         }
-        assert!(begin.elapsed() < PATIENCE, "{:?}", fs::read_to_string(output));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    });
 }
 
 #[test]
@@ -62,6 +78,7 @@ fn the_file_follows_driver_and_devices() {
     let (root, output) = (dir.path().join("node"), dir.path().join("cdi/nvidia.json"));
     fs::create_dir(&root).unwrap();
     let watcher = Watcher::start(&root, &output);
+    watcher.says("NVS-201");
 
     // A driver that comes later.
     fs::remove_dir(&root).unwrap();
@@ -90,14 +107,13 @@ fn the_file_follows_driver_and_devices() {
     // Nothing is written for want of a device: whoever asks is told what is missing.
     let before = fs::read(&output).unwrap();
     fs::rename(root.join("dev/nvidiactl"), dir.path().join("nvidiactl")).unwrap();
-    std::thread::sleep(Duration::from_millis(1_500));
+    watcher.says("NVS-206");
     assert_eq!(fs::read(&output).unwrap(), before);
     fs::rename(dir.path().join("nvidiactl"), root.join("dev/nvidiactl")).unwrap();
     fs::remove_file(libraries.join(&new)).unwrap();
     wait(&output, |spec| !spec.edits.mounts.iter().any(|it| it.container_path.ends_with(&new)));
 
-    let told = watcher.end();
-    assert!(told.contains("NVS-201"), "{told}");
-    assert!(told.contains("nvidia.json is written"), "{told}");
+    watcher.says("nvidia.json is written");
+    watcher.end();
     assert_eq!(fs::read_dir(output.parent().unwrap()).unwrap().count(), 1);
 }
