@@ -11,6 +11,8 @@ use nvidia_shim::cdi::parse_generate;
 use serde::Deserialize;
 use tests::tree::{Tree, hosts};
 
+use crate::schema::assert_fits;
+
 /// `tests/corpus/generate.json`
 #[derive(Deserialize)]
 struct Corpus {
@@ -236,6 +238,7 @@ fn judge(corpus: &Corpus, case: &Case, tree: &Tree) -> Result<(), String> {
     match (ours, expected(like), generated) {
         (Some(Refused), _, Err(_)) | (None, None, Err(_)) => Ok(()),
         (Some(Like(..)) | None, Some(theirs), Ok(ours)) => {
+            assert_fits(&serde_json::to_value(&ours).unwrap());
             let text = ours.to_yaml().unwrap();
             assert_eq!(cdi::parse(text.as_bytes()).unwrap(), ours, "{text}");
             assert!(ours.version <= theirs.version || !but.is_empty(), "{}", ours.version);
@@ -272,6 +275,7 @@ fn specs_of_nvidias_generator_are_read() {
         let Some(expected) = &case.expect else { continue };
         let spec = corpus.spec(expected);
         assert_eq!(cdi::parse(spec.to_json().unwrap().as_bytes()).unwrap(), spec, "{}", case.name);
+        assert_fits(&serde_json::to_value(&spec).unwrap());
         assert_eq!(spec.lowest_version().to_string(), expected.version, "{}", case.name);
     }
 }

@@ -9,4 +9,5 @@ mod generate;
 mod hooks;
 mod legacy;
 mod lossless;
+mod schema;
 mod tally;
