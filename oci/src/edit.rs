@@ -253,13 +253,19 @@ fn last_of_each<T>(items: &[T], place: impl Fn(&T) -> &PathBuf) -> Vec<&T> {
 
 /// Whoever gets devices here must not get them once more, unfiltered, by NVIDIA's own hook.
 fn remove_legacy_hooks(spec: &mut Spec) {
-    let is_legacy = |hook: &Value| {
-        let path = hook.get("path").and_then(Value::as_str).map(Path::new);
-        path.and_then(Path::file_name).is_some_and(|name| LEGACY_HOOKS.iter().any(|it| name == *it))
-    };
     if let Some(hooks) = spec.existing_list_mut("/hooks/prestart") {
-        hooks.retain(|hook| !is_legacy(hook));
+        hooks.retain(|hook| !is_legacy_hook(hook.get("path").and_then(Value::as_str)));
     }
+}
+
+/// Whether NVIDIA's legacy runtime would inject into the container.
+pub(crate) fn has_legacy_hook(spec: &Spec) -> bool {
+    spec.hook_paths("prestart").any(|path| is_legacy_hook(Some(path)))
+}
+
+fn is_legacy_hook(path: Option<&str>) -> bool {
+    let name = path.map(Path::new).and_then(Path::file_name);
+    name.is_some_and(|name| LEGACY_HOOKS.iter().any(|it| name == *it))
 }
 
 /// Whether an environment entry is one of variable `name`.

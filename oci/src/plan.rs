@@ -33,7 +33,7 @@ use crate::request::VISIBLE_DEVICES;
 use crate::requirement::Facts;
 use crate::{
     Code, Config, Driver, Edits, Error, Gpu, Handler, Host, Image, Mode, NoDriver, Report, Request,
-    Result, Spec, policy, requirement,
+    Result, Spec, edit, policy, requirement,
 };
 
 /// What becomes of the container.
@@ -176,7 +176,9 @@ impl Inquiry {
         }
         let devices: Vec<_> = ways.described.iter().filter_map(|it| registry.find(it)).collect();
         Described { host, config, spec, plan: &mut plan }.give(&devices)?;
-        if plan.edits == Edits::default() && plan.fixups == Fixups::default() {
+        let is_empty = plan.edits == Edits::default() && plan.fixups == Fixups::default();
+        // Who has its devices already must not get them once more by NVIDIA's own hook.
+        if is_empty && (devices.is_empty() || !edit::has_legacy_hook(spec)) {
             return Ok(Outcome::Untouched(Box::new(plan.report)));
         }
         if handler == Handler::NvidiaCdi && ways.are_nvidias() {

@@ -117,6 +117,13 @@ impl Spec {
         })
     }
 
+    /// Programs of the hooks of a stage, such as `prestart`.
+    pub fn hook_paths(&self, stage: &str) -> impl Iterator<Item = &str> {
+        let hooks =
+            self.0.get("hooks").and_then(|hooks| hooks.get(stage)).and_then(Value::as_array);
+        hooks.into_iter().flatten().filter_map(|hook| hook.get("path")?.as_str())
+    }
+
     /// Whether the bounding set of the process has `capability`, such as `CAP_SYS_ADMIN`.
     pub fn may_have(&self, capability: &str) -> bool {
         self.list("/process/capabilities/bounding").any(|held| held == capability)

@@ -69,22 +69,35 @@ impl Described<'_> {
     /// Whether somebody else gave the container this device before us.
     fn is_there(&self, found: &Found<'_>) -> bool {
         let edits = [&found.file.spec.edits, &found.device.edits];
-        let nodes = edits.into_iter().flat_map(|edits| &edits.device_nodes);
-        let mut nodes = nodes.peekable();
-        let mounts = edits.into_iter().flat_map(|edits| &edits.mounts);
-        let mut mounts = mounts.peekable();
-        if nodes.peek().is_none() && mounts.peek().is_none() {
+        if edits.iter().all(|edits| edits.device_nodes.is_empty() && edits.mounts.is_empty()) {
             return false;
         }
-        nodes.all(|node| {
-            self.node(node).is_ok_and(|node| {
-                let numbers = (u64::from(node.major), u64::from(node.minor));
-                self.spec.devices().any(|it| it.path == node.path && it.numbers == numbers)
+        edits.into_iter().all(|edits| self.are_there(edits))
+    }
+
+    fn are_there(&self, edits: &ContainerEdits) -> bool {
+        let nodes = || {
+            edits.device_nodes.iter().all(|node| {
+                self.node(node).is_ok_and(|node| {
+                    let numbers = (u64::from(node.major), u64::from(node.minor));
+                    self.spec.devices().any(|it| it.path == node.path && it.numbers == numbers)
+                })
             })
-        }) && mounts.all(|mount| {
-            let (source, place) = (Path::new(&mount.host_path), Path::new(&mount.container_path));
-            self.spec.mounts().any(|it| it.source == Some(source) && it.destination == place)
-        })
+        };
+        let mounts = || {
+            edits.mounts.iter().all(|mount| {
+                let (from, to) = (Path::new(&mount.host_path), Path::new(&mount.container_path));
+                self.spec.mounts().any(|it| it.source == Some(from) && it.destination == to)
+            })
+        };
+        let env = || edits.env.iter().all(|entry| self.spec.env().any(|known| known == entry));
+        let hooks = || {
+            edits
+                .hooks
+                .iter()
+                .all(|hook| self.spec.hook_paths(&hook.hook_name).any(|path| path == hook.path))
+        };
+        nodes() && mounts() && env() && hooks()
     }
 
     fn give_edits(

@@ -108,7 +108,9 @@ fn injected(plan: &nvidia_oci::Plan) -> Value {
         .iter()
         .map(|it| json!({"source": it.source, "destination": it.destination}))
         .collect();
-    json!({"linux": {"devices": devices}, "mounts": mounts, "process": {"env": []}})
+    let env = plan.edits.env.iter().map(|(name, value)| format!("{name}={value}"));
+    let env: Vec<_> = env.collect();
+    json!({"linux": {"devices": devices}, "mounts": mounts, "process": {"env": env}})
 }
 
 #[test]
@@ -129,6 +131,13 @@ fn what_containerd_gave_already_is_not_given_again() {
     scene.spec["annotations"] = annotations;
     let Outcome::Untouched(report) = scene.outcome().unwrap() else { panic!("given twice") };
     assert!(report.withheld[0].reason.contains("has it already"), "{report}");
+    // With the nodes alone, as a privileged container has them, something is still missing.
+    let env = std::mem::take(&mut scene.spec["process"]["env"]);
+    assert_eq!(scene.plan().edits.devices.len(), 2);
+    scene.spec["process"]["env"] = env;
+    // Nor by NVIDIA's own hook.
+    scene.spec["hooks"] = json!({"prestart": [{"path": "/usr/bin/nvidia-container-runtime-hook"}]});
+    assert_eq!(scene.edited()["hooks"]["prestart"], json!([]));
     // Of two the one that is missing.
     let scene = scene.annotated("nvidia.com/gpu=0,nvidia.com/gpu=1");
     assert_eq!(scene.nodes(), set(&["/dev/nvidia1"]));
