@@ -76,7 +76,7 @@ impl fmt::Display for Source {
                 write!(
                     f,
                     "volume mounts of {} below {}",
-                    shortened(&names.join(",")),
+                    shortened(&beginning(names).join(",")),
                     mounts::DIRECTORY
                 )
             }
@@ -140,9 +140,16 @@ pub(crate) fn is_sandbox<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> bo
     CONTAINER_TYPE.iter().any(|key| annotation(key) == Some("sandbox"))
 }
 
+/// More names than a message has room for are not even joined.
+fn beginning(names: &[String]) -> &[String] {
+    names.get(..LONGEST).unwrap_or(names)
+}
+
+/// Characters of a value that a message has.
+const LONGEST: usize = 120;
+
 /// A value of the image's may be as long as it likes; a message is one line.
 pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
-    const LONGEST: usize = 120;
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default())),
         None => Cow::Borrowed(text),

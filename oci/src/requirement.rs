@@ -62,6 +62,9 @@ impl Facts {
     }
 }
 
+/// NVIDIA's own images have requirements of less than 4 KiB.
+const LONGEST: usize = 64 << 10;
+
 /// Holds `requirements` against `facts`; `mode` is what becomes of those that are not met.
 ///
 /// # Errors
@@ -80,6 +83,10 @@ pub(crate) fn check(
     for Requirement { variable, expression } in requirements {
         findings.cut();
         let refusal = match Expression::parse(expression) {
+            _ if expression.len() > LONGEST => {
+                let what = format!("{variable} is {} bytes long", expression.len());
+                Error::new(Code::RequirementInvalid, what)
+            }
             Err(part) => {
                 let what = format!("{variable} has {:?}, which is no requirement", shortened(part));
                 Error::new(Code::RequirementInvalid, what)

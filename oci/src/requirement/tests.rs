@@ -129,6 +129,18 @@ fn nothing_is_refused_where_it_is_only_warned_of() {
 }
 
 #[test]
+fn a_requirement_longer_than_any_is_refused() {
+    let node = facts("550.1", &[L4]);
+    let long = |bytes: usize| "cuda>=1 ".repeat(bytes / 8);
+    held(&long(LONGEST), &node).unwrap();
+    let error = held(&long(LONGEST + 8), &node).unwrap_err();
+    assert_eq!(error.code(), Code::RequirementInvalid);
+    assert!(error.to_string().contains("65544 bytes long"), "{error}");
+    let asked = asked("NVIDIA_REQUIRE_CUDA", &long(LONGEST + 8));
+    assert_eq!(check(&asked, Requirements::Warn, || node).unwrap().warnings.len(), 1);
+}
+
+#[test]
 fn of_many_requirements_some_are_told() {
     let node = facts("550.1", &[]);
     let many = |expression: &str| {
