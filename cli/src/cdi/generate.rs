@@ -40,10 +40,10 @@ pub struct Args {
     )]
     mode: GenerateMode,
     /// Directory that the driver is installed in; without it config.toml's, or where it is found
-    #[arg(long, value_name = "DIR", env = "NVIDIA_CTK_DRIVER_ROOT")]
+    #[arg(long, value_name = "DIR", value_parser = root, env = "NVIDIA_CTK_DRIVER_ROOT")]
     driver_root: Option<PathBuf>,
     /// Directory that dev with the device nodes is in
-    #[arg(long, value_name = "DIR", env = "NVIDIA_CTK_DEV_ROOT")]
+    #[arg(long, value_name = "DIR", value_parser = root, env = "NVIDIA_CTK_DEV_ROOT")]
     dev_root: Option<PathBuf>,
     /// How GPUs are called: index, uuid, type-index; may be repeated
     #[arg(
@@ -293,6 +293,15 @@ fn program(name: &Path, host: &Host) -> PathBuf {
     places.find(|place| host.exists(place)).unwrap_or_else(|| Path::new("/usr/bin").join(name))
 }
 
+/// A directory of the host; NVIDIA's default, nothing, is its root.
+fn root(path: &str) -> Result<PathBuf, String> {
+    match path {
+        "" => Ok(PathBuf::from("/")),
+        path if path.starts_with('/') => Ok(PathBuf::from(path)),
+        _ => Err("it must begin with /".to_owned()),
+    }
+}
+
 fn mode(name: &str) -> Result<GenerateMode, String> {
     GenerateMode::parse(name)
         .ok_or_else(|| format!("the modes are {}", GenerateMode::names().join(", ")))
@@ -301,4 +310,95 @@ fn mode(name: &str) -> Result<GenerateMode, String> {
 fn strategy(name: &str) -> Result<NameStrategy, String> {
     NameStrategy::parse(name)
         .ok_or_else(|| "the strategies are index, uuid and type-index".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::{Layout, Node};
+
+    fn args(words: &[&str]) -> Args {
+        parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn flags_have_nvidias_names_and_meaning() {
+        let args = args(&[
+            "--device-ids=0,1",
+            "--discovery-mode=gds",
+            "--cdi-class=x",
+            "--disable-hooks=all",
+            "--enable-hook=update-ldcache",
+            "--csv.file=/a.csv",
+            "--nvidia-ctk-path=nvidia-ctk",
+            "--driver-root=",
+        ]);
+        let recipe = args.recipe().unwrap();
+        assert_eq!(recipe.devices, ["0", "1"]);
+        assert_eq!((recipe.mode, recipe.kind.as_str()), (GenerateMode::Gds, "nvidia.com/x"));
+        assert_eq!(recipe.csv.files, [Path::new("/a.csv")]);
+        assert!(!recipe.hooks.disabled.contains(&GeneratedHook::UpdateLdcache));
+        assert!(recipe.hooks.disabled.contains(&GeneratedHook::CreateSymlinks));
+        assert!(recipe.hooks.program.is_absolute() && recipe.hooks.program.ends_with("nvidia-ctk"));
+        assert_eq!(args.driver_root.as_deref(), Some(Path::new("/")));
+    }
+
+    #[test]
+    fn what_is_no_flag_value_is_told() {
+        for words in
+            [["--mode=x"], ["--device-name-strategy=x"], ["--driver-root=x"], ["--format=x"]]
+        {
+            parse(&words.map(str::to_owned)).unwrap_err();
+        }
+        let error = args(&["--enable-hook=all"]).recipe().unwrap_err().to_string();
+        assert!(error.contains("create-symlinks"), "{error}");
+        // Without --output there is nothing to write again.
+        parse(&["--watch".to_owned()]).unwrap_err();
+    }
+
+    #[test]
+    fn each_mode_has_a_kind_of_its_own() {
+        let kind = |words: &[&str]| args(words).recipe().unwrap().kind;
+        assert_eq!(kind(&[]), "nvidia.com/gpu");
+        assert_eq!(kind(&["--mode=imex"]), "nvidia.com/imex-channel");
+        assert_eq!(kind(&["--mode=management"]), "management.nvidia.com/gpu");
+        assert_eq!(kind(&["--mode=management", "--class=x"]), "nvidia.com/x");
+        assert_eq!(kind(&["--mode=csv", "--vendor=a.b"]), "a.b/gpu");
+    }
+
+    #[test]
+    fn every_layout_of_a_host_is_described() {
+        for layout in [
+            Layout::Debian,
+            Layout::Rhel,
+            Layout::Talos,
+            Layout::DriverContainer,
+            Layout::Nixos,
+            Layout::Gke,
+            Layout::Flatcar,
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().join("host");
+            Node::new(layout, 2).write(&root).unwrap();
+            let host_root = format!("--host-root={}", root.display());
+            let Generated { spec, .. } = args(&[&host_root]).generate().unwrap();
+            let names: Vec<_> = spec.devices.iter().map(|device| device.name.as_str()).collect();
+            assert_eq!(names.len(), 5, "{names:?}");
+            let host = Host::new(&root);
+            let edits = spec.devices.iter().map(|device| &device.edits).chain([&spec.edits]);
+            for edits in edits {
+                for mount in &edits.mounts {
+                    assert!(host.exists(Path::new(&mount.host_path)), "{layout:?} {mount:?}");
+                }
+                for node in &edits.device_nodes {
+                    let place =
+                        if node.host_path.is_empty() { &node.path } else { &node.host_path };
+                    assert!(host.exists(Path::new(place)), "{layout:?} {node:?}");
+                }
+            }
+            let commands: Vec<_> =
+                spec.edits.hooks.iter().map(|hook| hook.args[1].as_str()).collect();
+            assert!(commands.contains(&"update-ldcache"), "{commands:?}");
+        }
+    }
 }

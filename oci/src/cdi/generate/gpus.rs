@@ -22,7 +22,7 @@ pub(super) fn describe(recipe: &Recipe, host: &Host, config: &Config) -> Result<
         draft.common.profile = true;
         Ok(draft)
     };
-    if recipe.devices == [NONE] {
+    if recipe.devices.iter().any(|name| name == NONE) {
         let part = Part { env: vec![EMPTY_DEVICE.to_owned()], ..Part::default() };
         let device = Described { names: vec![NONE.to_owned()], part };
         return Ok(Draft { devices: vec![device], ..driver()? });

@@ -83,7 +83,7 @@ impl Hooks {
         add(GeneratedHook::UpdateLdcache, !part.folders.is_empty(), words);
         add(GeneratedHook::DisableDeviceNodeModification, part.mask_params, Vec::new());
         add(GeneratedHook::UpdateApplicationProfile, part.profile, Vec::new());
-        if !part.files.is_empty() {
+        if !part.files.is_empty() && !self.disabled.contains(&GeneratedHook::CreateSymlinks) {
             // NVIDIA's program has no such command, warns, and goes on.
             let files = part.files.iter().flat_map(|GeneratedFile { path, content }| {
                 flag("--file", format!("{}::{content}", path.display()))
