@@ -279,3 +279,16 @@ fn specs_of_nvidias_generator_are_read() {
         assert_eq!(spec.lowest_version().to_string(), expected.version, "{}", case.name);
     }
 }
+
+#[test]
+fn the_kind_of_a_machine_is_seen() {
+    for (host, mode) in [("wsl2", "wsl"), ("tegra-csv", "csv"), ("deb535-2gpu", "nvml")] {
+        let tree = Tree::build(&hosts()[host]).unwrap();
+        let spec = |mode: &str| {
+            let root = format!("--host-root={}", tree.path().display());
+            let words = [format!("--mode={mode}"), root];
+            parse_generate(&words).unwrap().generate().unwrap().spec
+        };
+        assert_eq!(spec("auto"), spec(mode), "{host}");
+    }
+}
