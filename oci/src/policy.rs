@@ -210,12 +210,15 @@ pub(crate) fn is_nvidia(vendor: &str) -> bool {
 /// # Errors
 /// [`Code::Denied`]
 pub(crate) fn check_management(name: &str, spec: &Spec, config: &Config) -> Result<()> {
-    let namespace = NAMESPACE.iter().find_map(|key| spec.annotation(key));
-    let listed = |namespace: &str| config.management_namespaces.iter().any(|one| one == namespace);
-    if is_privileged(spec) || namespace.is_some_and(listed) {
+    // Each engine writes its own; that of the other may be an annotation of the pod's author.
+    let mut namespaces = NAMESPACE.iter().filter_map(|key| spec.annotation(key)).peekable();
+    let is_in_any = namespaces.peek().is_some();
+    let listed = |namespace: &&str| config.management_namespaces.iter().any(|one| one == namespace);
+    let foreign = namespaces.find(|namespace| !listed(namespace));
+    if is_privileged(spec) || (is_in_any && foreign.is_none()) {
         return Ok(());
     }
-    let namespace = namespace.map_or_else(
+    let namespace = foreign.map_or_else(
         || "it is in no namespace".to_owned(),
         |namespace| format!("its namespace {namespace} is not in management-namespaces"),
     );
@@ -412,5 +415,12 @@ mod tests {
         let error = check_management(name, &in_namespace("team-a"), &listed).unwrap_err();
         assert!(error.to_string().contains("team-a"), "{error}");
         check_management(name, &Spec::new(spec(&[], &[], false)), &listed).unwrap_err();
+        // The pod's author writes what another engine would.
+        for (cri, pod) in [("kube-system", "team-a"), ("team-a", "kube-system")] {
+            let mut spec = spec(&[], &[], false);
+            spec["annotations"] = json!({NAMESPACE[0]: cri, NAMESPACE[1]: pod});
+            let error = check_management(name, &Spec::new(spec), &listed).unwrap_err();
+            assert!(error.to_string().contains("team-a"), "{error}");
+        }
     }
 }

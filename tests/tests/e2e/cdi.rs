@@ -4,13 +4,14 @@ use std::fs;
 
 use serde_json::{Value, json};
 use tests::cri::messages::{CDIDevice, ContainerConfig};
-use tests::{Containerd, Cuda, GLIBC, Node, Release, Sight, on_each_containerd};
+use tests::{BUSYBOX, Containerd, Cuda, GLIBC, Node, Release, Sight, on_each_containerd};
 
 use crate::pods::{Cluster, container_config};
 
 on_each_containerd!(
     pods_by_cdi_get_a_device_once,
-    specs_of_nvidias_toolkit_need_none_of_its_programs
+    specs_of_nvidias_toolkit_need_none_of_its_programs,
+    devices_of_links_alone_beside_all_gpus,
 );
 
 /// What the device plugin writes for a GPU: containerd reads it as its own, our shim on the
@@ -150,6 +151,34 @@ fn specs_of_nvidias_toolkit_need_none_of_its_programs(release: Release) {
         assert_eq!(sight.nodes().len(), 4, "{sight:?}");
         // Of the spec and not of what is there: it has no programs.
         assert!(!sight.mounts.iter().any(|place| place.ends_with("nvidia-smi")), "{sight:?}");
+        containerd.assert_clean();
+    }
+}
+
+/// A device of another vendor whose only edit is a hook of NVIDIA's, which is done without: nothing
+/// of the OCI spec changes for it.
+fn devices_of_links_alone_beside_all_gpus(release: Release) {
+    let containerd = Containerd::start(release);
+    containerd.import(&BUSYBOX);
+    let node = Node::new(2);
+    let hook = json!({
+        "hookName": "createContainer",
+        "path": "/none/nvidia-cdi-hook",
+        "args": ["nvidia-cdi-hook", "create-symlinks", "--link", "here::/opt/x/link"],
+    });
+    let spec = json!({
+        "cdiVersion": "0.5.0",
+        "kind": "vendor.com/tool",
+        "devices": [{"name": "links", "containerEdits": {"hooks": [hook]}}],
+    });
+    let directory = node.root().join("etc/cdi");
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("tool.json"), spec.to_string()).unwrap();
+    for (names, gpus) in [("vendor.com/tool=links", "0"), ("vendor.com/tool=links,all", "2")] {
+        let run = containerd.container(&BUSYBOX, "c").runtime("io.containerd.nvidia.v2").on(&node);
+        let look = "readlink /opt/x/link; ls /dev | grep -c nvidia[0-9]; true";
+        let output = run.gpus(names).run(&["sh", "-c", look]).ok();
+        assert_eq!(output.split_whitespace().collect::<Vec<_>>(), ["here", gpus], "{names}");
         containerd.assert_clean();
     }
 }
