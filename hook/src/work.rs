@@ -61,7 +61,8 @@ impl Work {
     ///
     /// # Errors
     /// [`Code::RootfsUnreadable`], [`Code::FixupFailed`] or [`Code::CacheUnreadable`] with the
-    /// path in the container. What was done before stays.
+    /// path in the container; [`Code::SpecUnreadable`]: `root` is the host's own. What was done
+    /// before stays.
     pub fn carry_out(&self, root: &Path) -> Result<()> {
         let rootfs = open(root)?;
         let written = while_writable(&rootfs, || self.write(&rootfs));
@@ -106,7 +107,7 @@ fn open(root: &Path) -> Result<Rootfs> {
     let seen = rootfs.metadata(Path::new("/")).map(id);
     let seen = seen.map_err(refusal(Code::RootfsUnreadable, Path::new("/")))?;
     if fs::metadata("/").map(id).map_err(unreadable)? == seen {
-        return Err(Error::new(Code::RootfsUnreadable, format!("{} is the host's own", what())));
+        return Err(Error::new(Code::SpecUnreadable, format!("{} is the host's own", what())));
     }
     Ok(rootfs)
 }

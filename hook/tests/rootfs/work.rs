@@ -131,7 +131,7 @@ fn a_read_only_root_is_written_and_is_read_only_again() {
 fn the_hosts_own_root_is_refused() {
     for root in ["/", "/proc/self/root"] {
         let error = Work::default().carry_out(Path::new(root)).unwrap_err();
-        assert_eq!(error.code(), Code::RootfsUnreadable);
+        assert_eq!(error.code(), Code::SpecUnreadable);
         assert!(error.to_string().contains("the host's own"), "{error}");
     }
 }
