@@ -248,8 +248,9 @@ impl Directory {
             Err(Errno::EISDIR) => unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir),
             answer => answer,
         };
+        // On a file system that is read-only nothing was made.
         if let Err(error) = removed
-            && error != Errno::ENOENT
+            && ![Errno::ENOENT, Errno::EROFS].contains(&error)
         {
             log::warn!("{} stays in the root filesystem: {error}", name.display());
         }
