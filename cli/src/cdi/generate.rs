@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args as _, FromArgMatches};
@@ -17,6 +18,9 @@ const HOOK: &str = "nvidia-cdi-hook";
 const PROGRAM_DIRS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 const FEATURE_FLAGS: &str = "nvidia-container-runtime.modes.jit-cdi.nvcdi-feature-flags";
+
+/// How long modules and sleeping GPUs may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Write a CDI spec of what is there
 ///
@@ -152,6 +156,10 @@ pub struct Args {
     /// Directory that is looked at as the root of the host; paths are those of the host
     #[arg(long, value_name = "DIR")]
     host_root: Option<PathBuf>,
+    /// First load kernel modules, make device nodes and learn UUIDs that are missing, as the start
+    /// of a container does
+    #[arg(long)]
+    prepare: bool,
     /// Go on, and write the file again when driver, devices or MIG devices change
     #[arg(long, requires = "output")]
     watch: bool,
@@ -194,7 +202,17 @@ impl Args {
     /// There is nothing to describe, or something is missing.
     pub fn generate(&self) -> anyhow::Result<Generated> {
         let (config, mut warnings) = self.config()?;
-        let mut generated = self.recipe()?.generate(&self.host()?, &config)?;
+        let recipe = self.recipe()?;
+        if self.prepare {
+            let needs = recipe.needs(&self.host()?, &config)?;
+            // What cannot be described without is refused below.
+            let unmet = nvidia_hook::host::satisfy(&self.host()?, &needs, PATIENCE).err();
+            warnings.extend(unmet.map(|error| error.to_string()));
+            for node in recipe.missing_nodes(&self.host()?, &config)? {
+                nvidia_hook::host::make_node(&self.host()?, &node)?;
+            }
+        }
+        let mut generated = recipe.generate(&self.host()?, &config)?;
         warnings.append(&mut generated.warnings);
         Ok(Generated { warnings, ..generated })
     }

@@ -19,8 +19,9 @@ pub use self::hooks::{GeneratedHook, Hooks};
 pub use self::mode::GenerateMode;
 use self::part::Part;
 use super::{Device, Spec, check_device_name, check_kind};
+use crate::plan::Parts;
 use crate::request::VISIBLE_DEVICES;
-use crate::{Code, Config, Error, Host, Result};
+use crate::{Code, Config, Error, Host, MissingNode, Need, Result};
 
 /// The name of a device that is all others.
 const ALL: &str = "all";
@@ -97,6 +98,30 @@ impl Recipe {
             },
         };
         self.finish(draft)
+    }
+
+    /// What the host must do before GPUs and the driver can be described whole; it is not needed for
+    /// other devices.
+    ///
+    /// # Errors
+    /// The kernel driver cannot be read.
+    pub fn needs(&self, host: &Host, config: &Config) -> Result<Vec<Need>> {
+        if !self.mode.on(host, config).is_of_gpus() {
+            return Ok(Vec::new());
+        }
+        let uuids = self.names.contains(&NameStrategy::Uuid);
+        Ok(Parts::read(host, config)?.needs(uuids))
+    }
+
+    /// Device nodes of GPUs and the driver that are to be made, once [`Self::needs`] are met.
+    ///
+    /// # Errors
+    /// One is mandatory, and the driver lets none be made.
+    pub fn missing_nodes(&self, host: &Host, config: &Config) -> Result<Vec<MissingNode>> {
+        match self.mode.on(host, config).is_of_gpus() {
+            true => Parts::read(host, config)?.missing_nodes(),
+            false => Ok(Vec::new()),
+        }
     }
 
     fn finish(&self, draft: Draft) -> Result<Generated> {

@@ -11,8 +11,8 @@ use crate::cdi::QualifiedName;
 use crate::report::DriverFound;
 use crate::request::{AskedCapabilities, Selection, Source};
 use crate::{
-    Capabilities, Code, Config, Driver, Error, Gpu, Handler, Host, Image, Inventory, NodeNumbers,
-    Report, Request, Result, Spec,
+    Capabilities, Code, Config, ControlNode, Driver, Error, Gpu, Handler, Host, Image, Inventory,
+    MissingNode, Need, NodeNumbers, Report, Request, Result, Spec,
 };
 
 /// Control nodes that a container can do without.
@@ -65,6 +65,36 @@ impl<'a> Parts<'a> {
             &self.inventory,
             Handler::Nvidia,
         )
+    }
+
+    /// What must be true of the host before all of it can be described, with the UUIDs of GPUs or
+    /// without; nothing where no driver is loaded.
+    pub(crate) fn needs(&self, uuids: bool) -> Vec<Need> {
+        let mut needs = Vec::new();
+        if self.inventory.driver_version.is_none() {
+            return needs;
+        }
+        let is_uvm = |control: &ControlNode| control.name == "nvidia-uvm" && control.loaded;
+        if !self.inventory.control.iter().any(is_uvm) {
+            needs.push(Need::Module("nvidia-uvm".to_owned()));
+        }
+        let asleep = self.inventory.gpus.iter().filter(|gpu| uuids && gpu.uuid.is_none());
+        needs.extend(asleep.map(|gpu| Need::Wake { minor: gpu.minor, major: gpu.node.major }));
+        needs
+    }
+
+    /// Nodes that the driver has numbers for, and the host lacks.
+    ///
+    /// # Errors
+    /// One is mandatory, and the driver lets none be made.
+    pub(crate) fn missing_nodes(&self) -> Result<Vec<MissingNode>> {
+        if self.inventory.driver_version.is_none() {
+            return Ok(Vec::new());
+        }
+        let mut plan = plan();
+        let gpus: Vec<&Gpu> = self.inventory.gpus.iter().collect();
+        self.decision(&self.granted, false).give_nodes(&gpus, &mut plan)?;
+        Ok(plan.missing_nodes)
     }
 
     /// The driver, and the nodes that control it.

@@ -280,6 +280,23 @@ fn specs_of_nvidias_generator_are_read() {
     }
 }
 
+/// As at the start of a container; without being told so, the generator changes nothing.
+#[test]
+fn a_host_is_prepared_on_demand() {
+    let tree = Tree::build(&hosts()["deb550-nodev"]).unwrap();
+    let root = format!("--host-root={}", tree.path().display());
+    let generate = |words: &[&str]| {
+        let words: Vec<String> =
+            words.iter().chain([&root.as_str()]).map(ToString::to_string).collect();
+        parse_generate(&words).unwrap().generate()
+    };
+    generate(&[]).unwrap_err();
+    assert!(!tree.path().join("dev/nvidiactl").exists());
+    let spec = generate(&["--prepare"]).unwrap().spec;
+    assert!(tree.path().join("dev/nvidiactl").exists());
+    assert_eq!(generate(&[]).unwrap().spec, spec);
+}
+
 #[test]
 fn the_kind_of_a_machine_is_seen() {
     for (host, mode) in [("wsl2", "wsl"), ("tegra-csv", "csv"), ("deb535-2gpu", "nvml")] {

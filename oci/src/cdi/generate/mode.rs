@@ -74,6 +74,11 @@ impl GenerateMode {
         }
     }
 
+    /// Whether it describes NVIDIA's kernel driver.
+    pub(super) fn is_of_gpus(self) -> bool {
+        matches!(self, Self::Nvml | Self::Management)
+    }
+
     /// What `Auto` means on `host`.
     pub(super) fn on(self, host: &Host, config: &Config) -> Self {
         let exists = |path: &str| host.exists(Path::new(path));
