@@ -10,8 +10,8 @@ use crate::capability::Granted;
 use crate::report::{Item, ItemKind, Report};
 use crate::request::Selection;
 use crate::{
-    Config, Driver, Gpu, Handler, Host, Image, Inventory, MaskParams, Mode, Request, Result, Spec,
-    trust,
+    Config, Driver, Gpu, Handler, Host, Image, Inventory, MaskParams, Mode, NodeNumbers, Request,
+    Result, Spec, trust,
 };
 
 /// Where the driver's libraries are: NVIDIA's own programs in the container look there.
@@ -153,6 +153,17 @@ pub(super) fn check_roots(
     trust::check(host, &driver.root, "driver root")?;
     let control = inventory.control.iter().map(|control| &control.node);
     let nodes = control.chain(gpus.iter().flat_map(|gpu| gpu.drm.iter().chain([&gpu.node])));
+    check_places(host, nodes)
+}
+
+/// Checks where nodes are.
+///
+/// # Errors
+/// [`Code::UntrustedPath`](crate::Code::UntrustedPath)
+pub(super) fn check_places<'a>(
+    host: &Host,
+    nodes: impl Iterator<Item = &'a NodeNumbers>,
+) -> Result<()> {
     let dirs: BTreeSet<&Path> = nodes.filter_map(|node| node.host_path.parent()).collect();
     let elsewhere = dirs.into_iter().filter(|dir| !dir.starts_with("/dev"));
     for dir in elsewhere.filter(|dir| host.exists(dir)) {

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use super::decision::check_places;
 use super::nodes::Nodes;
 use crate::cdi::QualifiedName;
 use crate::report::{Item, ItemKind};
@@ -132,6 +133,7 @@ pub(super) fn give(function: &Function, config: &Config, nodes: &mut Nodes<'_>) 
     if found.is_empty() {
         return Err(function.missing());
     }
+    check_places(nodes.host, found.iter())?;
     for node in &found {
         nodes.give_also(node, function.word())?;
     }

@@ -2,6 +2,7 @@
 //! with specs as each case has them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::super::functions::{self, Function};
@@ -423,6 +424,17 @@ fn functions_are_their_nodes_or_refused_with_what_helps() {
         let plan = node.plan(&Ask::of(names)).unwrap();
         assert_eq!(names_of(&plan), expected, "{names}");
     }
+}
+
+#[test]
+fn a_dev_root_that_others_can_write_is_not_believed() {
+    let node = Node::new();
+    node.device("../d/dev/gdrdrv", 241, 0);
+    let ask = || Ask { set: vec![("dev-root", "/d")], ..Ask::of("nvidia.com/gdrcopy=all") };
+    let root = node.0.path().join("d");
+    assert_eq!(names_of(&node.plan(&ask()).unwrap()), ["gdrdrv"]);
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(node.plan(&ask()).unwrap_err().code(), Code::UntrustedPath);
 }
 
 #[test]
