@@ -12,8 +12,9 @@ use crate::table::{compare, timed, title};
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-pub(crate) fn measure(node: &Node) {
+pub(crate) fn measure() {
     title("the OCI-runtime front");
+    let node = &Node::new(8);
     let dir = tempfile::tempdir().expect("a directory");
     let settings = |name: &str, runtime: &str| {
         let file = dir.path().join(name);

@@ -28,14 +28,27 @@ const NOISE: &str = "1, but for noise";
 const SLEEP: [&str; 2] = ["sleep", "1000000"];
 
 fn main() {
-    // By name alone, as it needs no containerd.
-    if std::env::args().any(|word| word == "inputs") {
-        inputs::measure();
-        return;
-    }
-    let node = Node::new(8);
-    drivers();
+    // All of them, or those that are named: `cargo bench … -- front inputs`.
+    let parts: [(&str, fn()); 6] = [
+        ("shim", shim),
+        ("driver", real_driver),
+        ("front", front::measure),
+        ("cdi", cdi::measure),
+        ("generate", generate::measure),
+        ("inputs", inputs::measure),
+    ];
+    let named: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
     println!("{ROUNDS} rounds in turns; ratios are to the stock shim, of quarters and of medians");
+    for (name, measure) in parts {
+        if named.is_empty() || named.iter().any(|it| it == name) {
+            measure();
+        }
+    }
+}
+
+/// The shim beside the stock one, from start to delete.
+fn shim() {
+    let node = Node::new(8);
     for release in [Release::Installed, Release::V2_1] {
         let containerd = Containerd::start(release);
         containerd.import(&GLIBC);
@@ -64,10 +77,11 @@ fn main() {
         memory(&containerd);
         containerd.assert_clean();
     }
-    cdi::measure();
-    front::measure(&node);
-    generate::measure();
-    inputs::measure();
+}
+
+/// The work inside Create with Debian's driver.
+fn real_driver() {
+    drivers();
     title("work in Create, 8 GPUs, driver 550");
     for mounts in [0, MOUNTS] {
         for (capabilities, setting) in [("default", "auto"), ("all", "all")] {
