@@ -160,6 +160,7 @@ mod tests {
         let ended = ended.wait().unwrap();
         assert_eq!((ended.status.code(), ended.words.as_str()), (Some(1), "bye"));
         let sleeper = std::fs::read_to_string(pid.path()).unwrap();
-        assert!(Command::new("kill").arg(sleeper.trim()).status().unwrap().success());
+        let sleeper = nix::unistd::Pid::from_raw(sleeper.trim().parse().unwrap());
+        nix::sys::signal::kill(sleeper, nix::sys::signal::Signal::SIGTERM).unwrap();
     }
 }

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -181,7 +183,9 @@ fn parent(pid: u32) -> Option<u32> {
 }
 
 pub(crate) fn kill(pid: u32) {
-    Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status().unwrap();
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+    // It may have ended by itself.
+    let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
 }
 
 pub(crate) fn accepts(socket: &Path) -> bool {
