@@ -179,15 +179,30 @@ fn assert_generates(words: &[String]) {
     assert!(flags.iter().any(|flag| flag == "--watch"));
 }
 
+/// The lines of a unit of systemd that say something, and its sections.
+fn unit(path: &str) -> (Vec<String>, Vec<String>) {
+    let says_something = |line: &&str| !line.is_empty() && !line.starts_with('#');
+    let lines: Vec<_> = read(path).lines().filter(says_something).map(str::to_owned).collect();
+    let sections = lines.iter().filter(|line| line.starts_with('[')).cloned().collect();
+    (lines, sections)
+}
+
+#[test]
+fn the_path_unit_starts_the_service_beside_it() {
+    let (lines, sections) = unit("examples/cdi/nvidia-cdi.path");
+    assert_eq!(sections, ["[Unit]", "[Path]", "[Install]"]);
+    assert!(lines.iter().any(|line| line == "PathExists=/dev/nvidiactl"));
+    let started = lines.iter().find_map(|line| line.strip_prefix("Unit=")).unwrap();
+    assert!(!unit(&format!("examples/cdi/{started}")).0.is_empty());
+}
+
 #[test]
 fn cdi_examples_call_the_program_rightly() {
-    let unit = read("examples/cdi/nvidia-cdi.service");
-    let lines: Vec<&str> =
-        unit.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
-    let sections: Vec<_> = lines.iter().filter(|line| line.starts_with('[')).collect();
-    assert_eq!(sections, [&"[Unit]", &"[Service]", &"[Install]"]);
-    let is_known =
-        |line: &&&str| line.starts_with('[') || line.starts_with("    CAP_") || line.contains('=');
+    let (lines, sections) = unit("examples/cdi/nvidia-cdi.service");
+    assert_eq!(sections, ["[Unit]", "[Service]", "[Install]"]);
+    let is_known = |line: &&String| {
+        line.starts_with('[') || line.starts_with("    CAP_") || line.contains('=')
+    };
     assert_eq!(lines.iter().filter(is_known).count(), lines.len());
     let command = lines.iter().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
