@@ -79,15 +79,24 @@ fn shim() {
     }
 }
 
-/// The work inside Create with Debian's driver.
+/// The work inside Create with Debian's driver, in turns.
 fn real_driver() {
     drivers();
     title("work in Create, 8 GPUs, driver 550");
+    let mut hosts = Vec::new();
     for mounts in [0, MOUNTS] {
         for (capabilities, setting) in [("default", "auto"), ("all", "all")] {
             let name = format!("{capabilities} capabilities, {mounts} mounts");
-            line(&name, WORK, &with_a_real_driver(mounts, setting), None);
+            hosts.push((name, with_a_real_driver(mounts, setting), Lives::default()));
         }
+    }
+    for _ in 0..ROUNDS {
+        for (_, (containerd, node), lives) in &mut hosts {
+            lives.round(containerd, OURS, Some(node));
+        }
+    }
+    for (name, _, lives) in &hosts {
+        line(name, WORK, &lives.workers, None);
     }
 }
 
@@ -163,15 +172,6 @@ impl Lives {
         self.add(&events.below(containerd.pid()), containerd.pid(), relay, inner);
     }
 
-    /// The workers of containers with 8 GPUs.
-    fn workers(containerd: &Containerd, node: &Node) -> Vec<Duration> {
-        let mut lives = Self::default();
-        for _ in 0..ROUNDS {
-            lives.round(containerd, OURS, Some(node));
-        }
-        lives.workers
-    }
-
     fn add(&mut self, begun: &[Begun], daemon: i32, relay: Option<i32>, inner: Option<i32>) {
         let called: Vec<_> = begun.iter().filter(|process| process.parent == daemon).collect();
         self.start.extend(called.first().and_then(|process| process.life));
@@ -214,9 +214,8 @@ fn relays(containerd: &Containerd) -> u64 {
         .sum()
 }
 
-/// How long workers lived on a node with a real driver and so many mounts more, where
-/// `driver-capabilities` is so.
-fn with_a_real_driver(mounts: u32, capabilities: &str) -> Vec<Duration> {
+/// A node with a real driver and so many mounts more, where `driver-capabilities` is so.
+fn with_a_real_driver(mounts: u32, capabilities: &str) -> (Containerd, Node) {
     let node = Node::new(8);
     let settings = format!("driver-root = '/real-driver'\ndriver-capabilities = '{capabilities}'");
     node.configure("", &settings);
@@ -234,5 +233,5 @@ fn with_a_real_driver(mounts: u32, capabilities: &str) -> Vec<Duration> {
             mount(Some("tmpfs"), &place, Some("tmpfs"), MsFlags::empty(), none).expect("mount");
         }
     });
-    Lives::workers(&containerd, &node)
+    (containerd, node)
 }
