@@ -14,7 +14,6 @@ use nvidia_oci::{CudaCompat, GeneratedFile, Link};
 
 use self::flags::{Given, Words};
 use self::table::{APPLY, COMMANDS, Verb};
-use crate::compat::COMPAT_DIR;
 use crate::work::Work;
 
 /// What the program is called for.
@@ -149,7 +148,8 @@ fn work(verb: &Verb, given: &Given) -> Result<Work, String> {
     }
     let (driver, cuda) = (some("host-driver-version"), some("host-cuda-version"));
     if driver.is_some() || cuda.is_some() {
-        let directory = some("cuda-compat-container-root").unwrap_or(COMPAT_DIR.to_owned());
+        let directory =
+            some("cuda-compat-container-root").unwrap_or(CudaCompat::DIRECTORY.to_owned());
         let directory = Path::new("/").join(directory);
         work.compat = Some(CudaCompat { driver, cuda, directory });
     }
@@ -198,12 +198,7 @@ impl Work {
 }
 
 fn parse_link(text: &str) -> Result<Link, String> {
-    let wrong = || format!("--link {text} is not TARGET::LINK");
-    let (target, link) = text.split_once("::").ok_or_else(wrong)?;
-    if target.is_empty() || link.is_empty() || link.contains("::") {
-        return Err(wrong());
-    }
-    Ok(Link { link: Path::new("/").join(link), target: target.into() })
+    Link::parse(text).ok_or_else(|| format!("--link {text} is not TARGET::LINK"))
 }
 
 #[cfg(test)]

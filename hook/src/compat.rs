@@ -17,9 +17,6 @@ use crate::rootfs::refusal;
 use crate::target::{Place, Target};
 use crate::{Rootfs, ldcache};
 
-/// Where images have the libraries, unless it is said otherwise.
-pub(crate) const COMPAT_DIR: &str = "/usr/local/cuda/compat";
-
 /// Before the directories of the driver, which are in `00-nvidia-shim.conf` or NVIDIA's `00-nvcr-…`.
 const CONFIG: &str = "/etc/ld.so.conf.d/00-compat-nvidia-shim.conf";
 /// A path and its end of line.
@@ -143,7 +140,11 @@ mod tests {
 
     fn host(version: &str, cuda: &str) -> CudaCompat {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        CudaCompat { driver: some(version), cuda: some(cuda), directory: COMPAT_DIR.into() }
+        CudaCompat {
+            driver: some(version),
+            cuda: some(cuda),
+            directory: CudaCompat::DIRECTORY.into(),
+        }
     }
 
     #[test]

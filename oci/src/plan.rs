@@ -16,7 +16,7 @@ mod standing;
 mod vendor;
 mod ways;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -84,6 +84,11 @@ pub struct CudaCompat {
     pub directory: PathBuf,
 }
 
+impl CudaCompat {
+    /// Where images have them, unless it is said otherwise.
+    pub const DIRECTORY: &str = "/usr/local/cuda/compat";
+}
+
 /// A file that is written into the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GeneratedFile {
@@ -99,6 +104,18 @@ pub struct Link {
     pub link: PathBuf,
     /// As stored in the link: relative to the link's directory, or absolute.
     pub target: PathBuf,
+}
+
+impl Link {
+    /// `target::link`, as flags of NVIDIA's hooks have it: the target as it is stored, the link
+    /// below the container's root.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (target, link) = text.split_once("::")?;
+        if target.is_empty() || link.is_empty() || link.contains("::") {
+            return None;
+        }
+        Some(Self { link: Path::new("/").join(link), target: target.into() })
+    }
 }
 
 /// An entry of the loader's cache.

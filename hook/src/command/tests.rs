@@ -74,8 +74,11 @@ fn what_is_unknown_is_a_warning_unless_the_command_is_known() {
 fn commands_mean_their_part_of_the_work() {
     assert_eq!(work_of(&["update-ldcache"]).folders, Some(vec![]));
     assert_eq!(work_of(&["enable-cuda-compat"]), Work::default());
-    let host =
-        CudaCompat { driver: Some("535.1".to_owned()), cuda: None, directory: COMPAT_DIR.into() };
+    let host = CudaCompat {
+        driver: Some("535.1".to_owned()),
+        cuda: None,
+        directory: CudaCompat::DIRECTORY.into(),
+    };
     let words = ["enable-cuda-compat", "--host-driver-version=535.1", "--host-cuda-version="];
     assert_eq!(work_of(&words).compat, Some(host));
     assert!(work_of(&["disable-device-node-modification"]).mask_params);

@@ -9,9 +9,6 @@ use std::path::{Path, PathBuf};
 use super::Hook;
 use crate::{CudaCompat, Link};
 
-/// Where images have CUDA's compatibility libraries, unless a flag says otherwise.
-const COMPAT_DIR: &str = "/usr/local/cuda/compat";
-
 /// What a hook does in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -105,7 +102,8 @@ fn command(words: &[String], separator: Option<char>) -> Result<Purpose, Unknown
         }
         "enable-cuda-compat" => {
             let (driver, cuda) = (last("host-driver-version"), last("host-cuda-version"));
-            let directory = last("cuda-compat-container-root").unwrap_or(COMPAT_DIR.to_owned());
+            let directory =
+                last("cuda-compat-container-root").unwrap_or(CudaCompat::DIRECTORY.to_owned());
             let directory = Path::new("/").join(directory);
             let any = driver.is_some() || cuda.is_some();
             Purpose::CudaCompat(any.then_some(CudaCompat { driver, cuda, directory }))
@@ -138,14 +136,8 @@ fn flag_values<'a>(
     Ok(given)
 }
 
-/// `target::link`
 fn link(text: &str) -> Result<Link, Unknown> {
-    match text.split_once("::") {
-        Some((target, link)) if !target.is_empty() && !link.is_empty() && !link.contains("::") => {
-            Ok(Link { link: Path::new("/").join(link), target: target.into() })
-        }
-        _ => Err(Unknown(format!("{text:?} is not TARGET::LINK"))),
-    }
+    Link::parse(text).ok_or_else(|| Unknown(format!("{text:?} is not TARGET::LINK")))
 }
 
 #[cfg(test)]

@@ -10,8 +10,6 @@ use crate::{Code, Config, CudaCompat, Error, Gpu, Host, Plan, Result};
 /// The name of a device that is the driver without a GPU.
 pub(super) const NONE: &str = "none";
 const EMPTY_DEVICE: &str = "NVCT_EMPTY_DEVICE=";
-/// Where images have CUDA's compatibility libraries.
-const COMPAT_DIR: &str = "/usr/local/cuda/compat";
 
 /// Describes the GPUs that are asked for.
 pub(super) fn describe(recipe: &Recipe, host: &Host, config: &Config) -> Result<Draft> {
@@ -69,7 +67,8 @@ fn common(plan: Plan) -> Draft {
     let driver = plan.report.driver.as_ref().map(|driver| driver.version.clone());
     let warnings = plan.report.warnings.clone();
     let mut common = Part::of(plan);
-    common.compat = Some(CudaCompat { driver, cuda: None, directory: PathBuf::from(COMPAT_DIR) });
+    common.compat =
+        Some(CudaCompat { driver, cuda: None, directory: PathBuf::from(CudaCompat::DIRECTORY) });
     Draft { common, warnings, ..Draft::default() }
 }
 
